@@ -32,14 +32,13 @@ from remit.board.phases import (
     completion_summary,
     mark_phase_begun,
     mark_phase_ended,
-    parse_plan,
     plan_of,
     records_of,
     summary_text,
     with_record,
     without_records,
 )
-from remit.board.plans import Phase
+from remit.board.plans import Phase, read_plan
 from remit.board.task import PhaseStatus, State, Status, Task, TaskArtifact
 from remit.board.task_landing import (
     QUEUE,
@@ -569,7 +568,7 @@ class ImplementRun(TaskRun):
         if task.status is not Status.PARTIAL:
             return task
         path, marked = self._summary_path(task, draft.at), draft.files.get(task.plan_path or "")
-        plan = plan_at(self.board.root, task.plan_path) if marked is None else parse_plan(marked.decode("utf-8", "replace"))
+        plan = plan_at(self.board.root, task.plan_path) if marked is None else read_plan(marked.decode("utf-8", "replace"))
         task = task.with_landing(self._landing_lines(why))
         text = summary_text(task, plan, records_of(task), draft.at, stopped=" ".join(why.split())[:400])
         draft.files[path] = text.encode("utf-8", "replace")

@@ -72,13 +72,12 @@ class DocumentCommand:
             _check_plan(board, task)
         is_study = self.name == "research"
         folder, name = ("reports", "research") if is_study else ("plans", "implementation")
-        reports = [one.path for one in task.artifacts if one.type in ("research", "report")]
         brief = Brief(
             command=self.name,
             task=task,
             focus=self.focus,
             write_to=next_path(board.root, task, f"{task.folder}/{folder}", name),
-            reports=tuple(path for path in dict.fromkeys(reports) if (board.root / path).is_file()),
+            reports=tuple(path for path in task.reports if (board.root / path).is_file()),
             plan=task.plan_path if task.plan_path and (board.root / task.plan_path).is_file() else "",
             version=0 if is_study else 1 + max([1 if task.plan_path else 0, *(one.version for one in task.plan_versions)]),
             depends=depends_on(state, task),

@@ -89,7 +89,7 @@ def next_command(task: Task) -> str:
     """The command to type next; empty if there is nothing to do."""
     verb = NEXT.get(task.status)
     if task.status is Status.BLOCKED:
-        verb = "implement" if task.has_plan else "plan" if any(one.type in ("report", "research") for one in task.artifacts) else "research"
+        verb = "implement" if task.has_plan else "plan" if task.reports else "research"
     return f"remit {verb} {task.number}" if verb else ""
 
 

@@ -20,7 +20,7 @@ from remit.cli.render import say_aside, say_json
 from remit.core.agents import BUILTIN_TARGETS, AgentSpec
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.ids import CALLER
-from remit.core.states import priority_of
+from remit.core.states import Priority, priority_of
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
@@ -151,7 +151,7 @@ def stopped_session(project: Project, name: str) -> str:
 
 async def start_and_show(project: Project, agent: str, given: list[str], options: dict[str, Any]) -> Exit:
     async with project.open() as remit:
-        resumed = await report_dead_work(remit, options["key"])
+        resumed = await report_dead_work(remit, options.get("key"))
         agent, given = resolve_target(agent, given, remit.directory)
         known = remit.directory.find(agent)
         handle: PendingReturn | None = None
@@ -269,19 +269,21 @@ async def start_on_server(remit: "Remit", agent: str, parameters: Mapping[str, A
     from remit.agents.proto.values import nanoseconds, struct_of
     from remit.core.context import RecordedHandle
 
-    timeout, idle, limits = options["timeout"], options["idle"], options["budget"]
+    timeout, idle, limits = options["timeout"], options.get("idle"), options["budget"]
     config = pb.TaskConfig(
         parameters=struct_of(parameters),
         timeout_ns=nanoseconds(timeout) if timeout else 0,
         idle_ns=nanoseconds(idle) if idle else 0,
-        key=options["key"] or "",
+        key=options.get("key") or "",
         resume=options.get("resume") or "",
-        accept=options["accept"],
+        accept=options.get("accept", ()),
     )
     if limits is not None:
         config.budget.CopyFrom(struct_of({kind: value for kind, value in limits.to_dict().items() if value is not None}))
     async with _service(remit.root) as service:
-        task = await service.execute(pb.ExecuteTaskRequest(agent_id=agent, priority=int(options["priority"]), config=config))  # type: ignore[arg-type]
+        task = await service.execute(
+            pb.ExecuteTaskRequest(agent_id=agent, priority=int(options.get("priority", Priority.NORMAL)), config=config)
+        )  # type: ignore[arg-type]
     if task.task_id is None:
         raise Unavailable(f"The server did not start {agent}.", advice="Its log says why.")
     record = await remit.describe(task.task_id)

@@ -12,10 +12,10 @@ from typer import Argument, Option
 
 from remit.board import task_commands
 from remit.board.board import Board
-from remit.board.plans import Plan, read_plan
+from remit.board.plans import Plan
 from remit.board.task import LANDING, PhaseStatus, Priority, Task
+from remit.board.task_prompts import plan_at
 from remit.board.view import TaskState, View, next_command, view_of
-from remit.board.write_set import LARGEST_BYTES
 from remit.cli.arguments import number_of, numbers_of
 from remit.cli.exits import Exit
 from remit.cli.project import Project
@@ -24,7 +24,6 @@ from remit.cli.results import answer_outcome
 from remit.core.errors import Misused, Refused
 from remit.core.record import HistoryQuery, Record
 from remit.core.routing import check_language
-from remit.system.artifact_files import read_inside
 
 if TYPE_CHECKING:
     from remit.board.outcome import Outcome
@@ -170,14 +169,14 @@ def show_task(project: Project, board: Board, text: str) -> Exit:
     task = next((one for one in view.tasks if one.number == number), None)
     if task is None:
         raise Misused(f"Task {number} not found", advice="`remit board` lists the tasks.")
-    plan, delegations = _plan(board.root, task), _delegations(project, task)
+    plan, delegations = plan_at(board.root, task.plan_path), _delegations(project, task)
     return project.answer(
         lambda: _document(view, task, plan, delegations), lambda: print("\n".join(_lines(view, task, plan, delegations, board.root)))
     )
 
 
-def _document(view: View, task: Task, plan: "Plan | None", delegations: "list[Record]") -> dict[str, Any]:
-    phases = [{"number": one.number, "name": one.name, "status": str(one.status), "goal": one.goal} for one in plan.phases] if plan else []
+def _document(view: View, task: Task, plan: Plan, delegations: "list[Record]") -> dict[str, Any]:
+    phases = [{"number": one.number, "name": one.name, "status": str(one.status), "goal": one.goal} for one in plan.phases]
     return {
         **view.entry(task),
         "needed_by": _needed_by(view, task),
@@ -196,7 +195,7 @@ def _document(view: View, task: Task, plan: "Plan | None", delegations: "list[Re
     }
 
 
-def _lines(view: View, task: Task, plan: "Plan | None", delegations: "list[Record]", root: Path) -> Iterator[str]:
+def _lines(view: View, task: Task, plan: Plan, delegations: "list[Record]", root: Path) -> Iterator[str]:
     wide = columns()
     yield from (painted(line, "bold") for line in fitting(f"{task.number}. {cut_cells(task.title, 400)}").split("\n"))
     archived = " · archived" if task.number in view.archived else ""
@@ -207,7 +206,7 @@ def _lines(view: View, task: Task, plan: "Plan | None", delegations: "list[Recor
         yield from (f"  {painted(f'{label:<12}', 'dim')} {first}", *(" " * 15 + line for line in more))
     if task.artifacts or task.plan_path:
         yield from ("", painted("Files", "bold"), *_files(root, task))
-    if plan is not None and plan.phases:
+    if plan.phases:
         yield from ("", painted("Plan", "bold"))
         for phase in plan.phases:
             mark, style = _PHASE_MARKS[phase.status]
@@ -274,12 +273,6 @@ def _files(root: Path, task: Task) -> Iterator[str]:
             state = painted("gone", "red")
         words = f"  {cut_cells(summary, 80)}" if summary else ""
         yield f"  {cut_cells(path, 200)}  {painted(kind, 'dim')}  {state}{words}"
-
-
-def _plan(root: Path, task: Task) -> "Plan | None":
-    """The plan, if it is a file of the project: state.json may name any path."""
-    data = read_inside(root, task.plan_path, LARGEST_BYTES)
-    return read_plan(data.decode(errors="replace")) if data is not None else None
 
 
 def _delegations(project: Project, task: Task) -> "list[Record]":

@@ -19,7 +19,6 @@ from remit.cli.events import Watch, Word, gist_of, parameters_hint
 from remit.cli.render import MARKS, count, duration, error_console, one_line, short
 from remit.core.events import Event
 from remit.core.record import Record
-from remit.core.result import Artifact
 from remit.core.states import State
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -165,15 +164,10 @@ def _settled_part(record: Record, view: View) -> Text:
         if record.state is not State.REFUSED:
             line.append(f"{' ' if line else ''}{duration(result.metadata.duration_seconds)}")
         if result.artifacts:
-            line.append(f"  {count(len(result.artifacts), 'artifact')} ({_level(result.artifacts)})", style="green")
+            weakest = min((str(one.evidence) for one in result.artifacts), key=("claimed", "checked", "verified").index)
+            line.append(f"  {count(len(result.artifacts), 'artifact')} ({weakest})", style="green")
         line.append(f"  {one_line(gist_of(result))}", style="dim")
     return line
-
-
-def _level(artifacts: Sequence[Artifact]) -> str:
-    """The weakest evidence level of the artifacts."""
-    order = ("claimed", "checked", "verified")
-    return min((str(a.evidence) for a in artifacts), key=order.index)
 
 
 class LiveTree:

@@ -215,6 +215,16 @@ def test_parts_are_taken_from_the_phases_of_a_plan(board: Board) -> None:
     assert outcome.data["in_turn"] is True
 
 
+def test_no_parts_are_taken_from_a_file_outside_the_project(board: Board, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A cloned state.json may name any path as a plan."""
+    outside = tmp_path_factory.mktemp("home") / "plan.md"
+    outside.write_text("### Phase 1: Secret [NOT STARTED]\n\n### Phase 2: Another [NOT STARTED]\n")
+    add(board, "Build it")
+    set_status(board, 1, Status.NOT_STARTED, plan_path=str(outside))
+    with pytest.raises(Misused, match="2 to 5 parts"):
+        divide(board, 1)
+
+
 @pytest.mark.parametrize("prompt", ["", "only one thing", "one thing; another", "- a", "\n".join(f"- {n}" for n in range(6))])
 def test_fewer_than_two_or_more_than_five_parts_are_refused_with_advice(board: Board, prompt: str) -> None:
     add(board, "Nothing to go by here")
