@@ -81,6 +81,14 @@ def test_task_page_reads_no_pipe_and_no_file_outside_as_plan(tmp_path: Path, cap
         assert "why end" in page, "the page of one task is not truncated"
 
 
+@pytest.mark.parametrize("option", ["--svg", "--html"])
+def test_picture_does_not_replace_a_pipe(tmp_path: Path, option: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    done = remit(tmp_path, "board", option, "pipe")
+    assert (done.code, (tmp_path / "pipe").is_fifo()) == (2, True)
+    assert "pipe is not a file. Name the file to write, or - for stdout." in done.stderr
+
+
 def test_dry_run_of_a_review_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     task(tmp_path, text=["First"])
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}

@@ -56,8 +56,8 @@ def _drawn(view: "View", path: Path, kind: str) -> Path:
     if str(path) == "-":
         sys.stdout.write(text)
         return path
-    if path.is_dir():
-        raise Misused(f"{path} is a folder.", advice="Name the file to write.")
+    if path.exists() and not path.is_file():  # a folder, pipe or device would be replaced
+        raise Misused(f"{path} is not a file.", advice="Name the file to write, or - for stdout.")
     if not path.parent.is_dir():
         raise Misused(f"There is no folder {path.parent}.", advice="Create it first.")
     atomic_write(path, text.encode("utf-8", "replace"))
