@@ -280,10 +280,10 @@ async def start_on_server(remit: "Remit", agent: str, parameters: Mapping[str, A
     )
     if limits is not None:
         config.budget.CopyFrom(struct_of({kind: value for kind, value in limits.to_dict().items() if value is not None}))
+    priority = int(options.get("priority", Priority.NORMAL))
     async with _service(remit.root) as service:
-        task = await service.execute(
-            pb.ExecuteTaskRequest(agent_id=agent, priority=int(options.get("priority", Priority.NORMAL)), config=config)
-        )  # type: ignore[arg-type]
+        request = pb.ExecuteTaskRequest(agent_id=agent, priority=priority, config=config)  # type: ignore[arg-type]  # an enum of protobuf
+        task = await service.execute(request)
     if task.task_id is None:
         raise Unavailable(f"The server did not start {agent}.", advice="Its log says why.")
     record = await remit.describe(task.task_id)
