@@ -148,6 +148,14 @@ async def test_reviewer_gets_path_focus_and_output_file(project: Path) -> None:
     assert "`specs/reviews/review-001.md`" in report
 
 
+async def test_number_reserved_by_a_killed_review_is_used_by_the_next(project: Path) -> None:
+    reserved = project / ".remit/board/reviews"
+    reserved.mkdir(parents=True)
+    (reserved / "specs%reviews%review-001.md").touch()
+    assert (await run_review(project, reviewer_with([]))).data["report"] == "specs/reviews/review-001.md"
+    assert list(reserved.iterdir()) == []
+
+
 async def test_review_without_a_report_fails(project: Path) -> None:
     @agent("reviewer")
     async def says_so(ctx: Context, task: str, **_more: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.app import Remit
-from remit.board import claims
+from remit.board import claims, write_set
 from remit.board.archive import find_tasks
 from remit.board.board import Board, Draft
 from remit.board.command_lifecycle import Find, delegate_task, new_error, require_route
@@ -36,7 +36,7 @@ from remit.core.text import one_line, plural
 from remit.runtime.verify import AcceptanceSite, run_acceptance
 from remit.system.artifact_files import FileInfo, checked_artifacts, inspect_artifact
 from remit.system.beneath import path_inside, resolve_inside
-from remit.system.files import atomic_write
+from remit.system.files import atomic_write, make_folder
 from remit.system.threads import off_loop
 
 FOLDER = "specs/reviews"
@@ -174,21 +174,20 @@ def check(board: Board, settings: Settings, asked: ReviewRequest) -> tuple[Task 
 @contextlib.contextmanager
 def _reserved_path(board: Board, task: Task | None) -> Iterator[str]:
     """A path for the report that no other review uses meanwhile."""
-    folder = board.folder / "reviews"
-    folder.mkdir(parents=True, exist_ok=True)
-    taken: set[str] = set()
+    folder, taken = board.folder / "reviews", set[str]()
+    make_folder(board.root / ".remit")
+    write_set.make_ready(folder, board.root)
     while True:
         path = _next_path(board, task, taken)
         mark = folder / path.replace("/", "%")
-        try:
-            os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))
+        if (lock := claims.try_lock(mark)) is not None:
             break
-        except FileExistsError:
-            taken.add(path)
+        taken.add(path)
     try:
         yield path
     finally:
         mark.unlink(missing_ok=True)
+        os.close(lock)
 
 
 def _next_path(board: Board, task: Task | None, taken: Collection[str] = ()) -> str:

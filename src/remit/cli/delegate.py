@@ -102,14 +102,16 @@ def _check_bare(agent: str, given: list[str], project: Project) -> None:
 
 def _refuse_unknown(agent: str, directory: "Directory") -> None:
     """An unknown agent before a bare word may be a mistyped target: that error is more useful than an invalid pair."""
+    if advice := advice_for_unknown(agent, directory.names()):
+        raise Refused(f"There is no agent named {agent!r}.", code="INVALID_TARGET", advice=advice)
+
+
+def advice_for_unknown(agent: str, names: Collection[str]) -> str:
+    """The agent or target that is meant, or the setting that leaves it out; empty if neither is known."""
     from remit.runtime.accept import disabled_agent_hint
 
-    names = directory.names()
-    advice = disabled_agent_hint(agent, names)
-    if not advice and (close := get_close_matches(agent, [*names, *{name.partition(".")[0] for name in names}], n=1)):
-        advice = f"Did you mean {close[0]}? `remit agents` lists all."
-    if advice:
-        raise Refused(f"There is no agent named {agent!r}.", code="INVALID_TARGET", advice=advice)
+    close = get_close_matches(agent, [*names, *{name.partition(".")[0] for name in names}], n=1)
+    return disabled_agent_hint(agent, names) or (f"Did you mean {close[0]}? `remit agents` lists all." if close else "")
 
 
 def _refuse_unloaded(project: Project, agent: str, directory: "Directory") -> None:
