@@ -26,6 +26,7 @@ from remit.board.command_lifecycle import (
 )
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.task import BEGINS, PlanVersion, State, Status, Task, TaskArtifact
+from remit.board.task_landing import remove_copy
 from remit.board.task_prompts import Brief, brief_parameters, depends_on, faulty_plan_request, plan_at
 from remit.board.verdicts import KINDS, MAX_BYTES, Verdict, judge_document, next_path, stays_inside
 from remit.core.deadline import allowed_timeout
@@ -34,6 +35,7 @@ from remit.core.result import Artifact, Return, StopReason
 from remit.core.result import Status as ReturnStatus
 from remit.core.routing import Route
 from remit.core.settings import Settings
+from remit.runtime.workspaces import UNMERGED
 from remit.system.artifact_files import checked_artifacts, read_bounded
 from remit.system.threads import off_loop
 
@@ -92,7 +94,8 @@ class DocumentCommand:
 
     def extra(self, brief: Brief) -> dict[str, Any]:
         """Facts recorded with its delegations."""
-        return {name: value for name in REMEMBERED if (value := getattr(brief, name))} | ({"then": []} if self.route else {})
+        known = {name: value for name in REMEMBERED if (value := getattr(brief, name))}
+        return {**known, UNMERGED: True, **({"then": []} if self.route else {})}
 
 
 async def research(remit: Remit, board: Board, number: int, *, waiting: Waiting = wait_for_result, **options: Any) -> Outcome:
@@ -272,7 +275,6 @@ def _file(run: TaskRun, brief: Brief, result: Return, earlier: Mapping[str, byte
     restored = [f"{path} was changed by the run: it was restored." for path in files]
     if found is not None and found.came_from:
         files[brief.write_to] = found.data
-        run.warn(*([f"The {KINDS[brief.command]} was taken from {found.came_from}."] if verdict.is_done else []))
     task = run.file(
         f"Task {number}: {brief.command} {verdict.status}",
         lambda task, draft: _apply(run, task, draft.at, brief, verdict),
@@ -281,6 +283,11 @@ def _file(run: TaskRun, brief: Brief, result: Return, earlier: Mapping[str, byte
         subject=_subject(brief, verdict),
         paths=[brief.write_to] if found is not None else [],
     )
+    if found is not None and found.came_from and verdict.is_done:
+        if not remove_copy(root, result.session_id, found.came_from):
+            run.warn(f"The {KINDS[brief.command]} was taken from {found.came_from}.")
+        elif result.session_id in result.next_steps:  # they name the worktree
+            result = replace(result, next_steps="")
     run.warn(*restored, *result.warnings)
     return _outcome(run, brief, result, verdict, task)
 

@@ -25,6 +25,7 @@ from remit.board.plans import Plan
 from remit.board.task import ENDED, Priority, Task, TaskArtifact, linked_files, texts_of
 from remit.board.task import Status as TaskStatus
 from remit.board.task_commands import NewTask, number_task
+from remit.board.task_landing import remove_copy
 from remit.board.task_prompts import plan_at, review_words
 from remit.board.verdicts import find_document, next_path
 from remit.core.deadline import allowed_timeout
@@ -34,6 +35,7 @@ from remit.core.routing import GENERAL
 from remit.core.settings import Settings
 from remit.core.text import one_line, plural
 from remit.runtime.verify import AcceptanceSite, run_acceptance
+from remit.runtime.workspaces import UNMERGED
 from remit.system.artifact_files import FileInfo, checked_artifacts, inspect_artifact
 from remit.system.beneath import path_inside, resolve_inside
 from remit.system.files import atomic_write, make_folder
@@ -133,7 +135,8 @@ async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: W
     require_route(remit.settings, remit.directory.find, "review", task)
     with _reserved_path(board, task) as write_to:
         parameters = await off_loop(_parameters, board, asked, task, write_to)
-        extra = {"write_to": write_to} if task is not None else {"write_to": write_to, "language": GENERAL, "title": f"Review {asked.what}"}
+        extra = {"write_to": write_to, UNMERGED: True}
+        extra |= {} if task is not None else {"language": GENERAL, "title": f"Review {asked.what}"}
         result = await delegate_task(remit, "review", task, parameters, extra=extra, timeout=asked.timeout, waiting=waiting)
         gaps = None
         if task is not None and result.stop_reason not in (StopReason.CANCELLED, StopReason.REFUSED):
@@ -233,6 +236,7 @@ def _file(board: Board, done: Review) -> Outcome:
         atomic_write(resolve_inside(board.root, done.write_to), text.encode())
         made = commit(board.root, [done.write_to], subject, session_id=session_id)
         notices, commit_hash, warning = (), made.short, made.warning
+    remove_copy(board.root, session_id, found.came_from)
     if asked.make_tasks and not makes_tasks:
         notes = [_PROSE_ALONE if findings is None else "No tasks were made: nothing found is medium or worse."]
     warnings = (*done.warnings, *notices, *done.result.warnings, *notes, warning)

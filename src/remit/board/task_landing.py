@@ -46,7 +46,7 @@ from remit.runtime.task_workspace import (
     make_task_workspace,
     snapshot_tree,
 )
-from remit.runtime.workspace_cleanup import discard_workspace, finish_removal
+from remit.runtime.workspace_cleanup import discard_workspace, finish_removal, workspace_status
 from remit.runtime.workspace_setup import prepare_folder
 from remit.runtime.workspaces import Workspace, find_workspace, list_workspaces
 from remit.system.threads import off_loop
@@ -389,6 +389,20 @@ def remove_landed(board: Board) -> None:
             task = state.find(workspace.task)
             if (task is None or task.status is Status.COMPLETED) and landed_as(workspace):
                 discard_workspace(workspace)
+
+
+def remove_copy(root: Path, session_id: str, document: str) -> bool:
+    """Remove the worktree or copy of an agent that wrote only this document there, which is filed; False: it stays. Blocking."""
+    with contextlib.suppress(RemitError, OSError):
+        workspace = find_workspace(root, session_id)
+        if workspace is None or workspace.task:
+            return False
+        seen = workspace_status(workspace)
+        changed = [str((workspace.tree / path).relative_to(workspace.root)) for path in seen.changed]
+        if changed == [document] and not (seen.ignored or seen.doubt):
+            discard_workspace(workspace)
+            return True
+    return False
 
 
 def forget_work(board: Board, number: int) -> None:

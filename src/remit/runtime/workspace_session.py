@@ -21,6 +21,7 @@ from remit.runtime.authorize import filter_allowed, step_requests
 from remit.runtime.harvest import MAX_ARTIFACTS, Harvest, HarvestRequest, guess_type, harvest
 from remit.runtime.workspace_cleanup import remove_workspace
 from remit.runtime.workspaces import (
+    UNMERGED,
     Changes,
     MergeResult,
     MergeWrite,
@@ -200,7 +201,8 @@ async def close_session(work: "Work", result: Return) -> Return:
     session = work.workspace_session
     assert session is not None
     changes = session.taken
-    is_to_merge = work.agent.spec.merge and result.status is Status.COMPLETED
+    task = work.delegation.task
+    is_to_merge = work.agent.spec.merge and result.status is Status.COMPLETED and not (task is not None and task.extra.get(UNMERGED))
     if is_to_merge and (changes is None or changes.doubt):
         reason = "its changes could not be taken" if changes is None else changes.doubt
         return _not_merged(work, session, MergeResult(is_done=False, reason=reason), changes, result)

@@ -302,6 +302,36 @@ async def test_exactly_the_files_of_the_change_are_committed(tmp_path: Path) -> 
     assert git("status", "--porcelain", "specs").strip() == ""
 
 
+@pytest.mark.parametrize(("merge", "is_alone"), [(False, True), (True, True), ("queue", True), (True, False)])
+async def test_report_written_in_a_worktree_is_filed_once_and_the_worktree_removed(tmp_path: Path, merge: Any, is_alone: bool) -> None:
+    """Nothing is merged: the board commits the report. A worktree with other changes stays, and is named."""
+    begin(tmp_path)
+    (tmp_path / ".gitignore").write_text(".remit/\n")
+    git(tmp_path, "add", ".gitignore")
+    git(tmp_path, "commit", "-qm", "begin")
+    board_with(tmp_path, task())
+
+    @agent("researcher", workspace="worktree", merge=merge)
+    async def apart(ctx: Context, write_to: str) -> dict[str, Any]:
+        report = ctx.workspace / write_to
+        report.parent.mkdir(parents=True, exist_ok=True)
+        report.write_text("# Report")
+        if not is_alone:
+            (ctx.workspace / "more.py").write_text("x = 1\n")
+        return {"status": "completed", "summary": "Looked. Done.", "artifacts": [{"type": "report", "path": write_to}]}
+
+    outcome = await run_research(tmp_path, apart)
+    assert (outcome.status, outcome.task_status) == ("completed", "RESEARCHED"), outcome
+    assert (tmp_path / outcome.artifacts[0].path).read_text() == "# Report"
+    assert git(tmp_path, "log", "--format=%s").split("\n")[:2] == ["task 12: complete research", "begin"]
+    branches = git(tmp_path, "branch", "--format=%(refname:short)").split()
+    if is_alone:
+        assert (branches, outcome.next_steps, outcome.warnings) == (["main"], "`remit plan 12` plans it.", ())
+    else:
+        assert branches == ["main", f"remit/{outcome.session_id}"]
+        assert f"remit workspaces {outcome.session_id} --merge" in outcome.next_steps
+
+
 async def test_cancelled_research_keeps_its_status_and_can_be_resumed(tmp_path: Path) -> None:
     @agent("researcher")
     async def forever() -> None:
