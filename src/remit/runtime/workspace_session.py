@@ -202,7 +202,8 @@ async def close_session(work: "Work", result: Return) -> Return:
     assert session is not None
     changes = session.taken
     task = work.delegation.task
-    is_to_merge = work.agent.spec.merge and result.status is Status.COMPLETED and not (task is not None and task.extra.get(UNMERGED))
+    is_filed = task is not None and task.extra.get(UNMERGED) is True and work.submission.caller is None
+    is_to_merge = work.agent.spec.merge and result.status is Status.COMPLETED and not is_filed
     if is_to_merge and (changes is None or changes.doubt):
         reason = "its changes could not be taken" if changes is None else changes.doubt
         return _not_merged(work, session, MergeResult(is_done=False, reason=reason), changes, result)

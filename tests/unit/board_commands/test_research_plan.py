@@ -332,6 +332,29 @@ async def test_report_written_in_a_worktree_is_filed_once_and_the_worktree_remov
         assert f"remit workspaces {outcome.session_id} --merge" in outcome.next_steps
 
 
+async def test_helper_of_a_researcher_is_merged_as_declared(tmp_path: Path) -> None:
+    begin(tmp_path)
+    (tmp_path / ".gitignore").write_text(".remit/\n")
+    git(tmp_path, "add", ".gitignore")
+    git(tmp_path, "commit", "-qm", "begin")
+    board_with(tmp_path, task())
+
+    @agent("helper", workspace="worktree", merge=True)
+    async def helper(ctx: Context) -> str:
+        (ctx.workspace / "notes.md").write_text("Notes.")
+        return "Wrote notes."
+
+    @agent("researcher")
+    async def asking(ctx: Context, write_to: str) -> dict[str, Any]:
+        await ctx.delegate("helper")
+        (ctx.root / write_to).write_text("# Report")
+        return {"status": "completed", "summary": "Looked. Done.", "artifacts": [{"type": "report", "path": write_to}]}
+
+    async with Remit.open(tmp_path, agents=[helper, asking]) as remit:
+        assert (await research(remit, Board(tmp_path), 12)).status == "completed"
+    assert git(tmp_path, "show", "HEAD~1:notes.md") == "Notes."
+
+
 async def test_cancelled_research_keeps_its_status_and_can_be_resumed(tmp_path: Path) -> None:
     @agent("researcher")
     async def forever() -> None:
