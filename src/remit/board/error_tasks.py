@@ -236,7 +236,7 @@ def _outcome(found: OpenErrors, number: int, outcomes: Sequence[Outcome], notice
         artifacts=tuple(artifact for one in outcomes for artifact in one.artifacts),
         next_steps=steps,
         warnings=tuple(dict.fromkeys((*notices, *(warning for one in outcomes for warning in one.warnings)))),
-        data={**last.data, **found.to_dict(), "sessions": [one.session_id for one in outcomes]},
+        data={**last.data, **found.to_dict(), "sessions": [one.session_id for one in outcomes if one.session_id]},
     )
 
 

@@ -161,6 +161,7 @@ async def test_route_without_a_planner_leaves_a_diagnosed_task_to_plan_by_hand(t
     for outcome in (first, second):
         assert (outcome.status, outcome.task_number, outcome.task_status) == ("completed", 1, "RESEARCHED")
         assert outcome.next_steps == "`remit plan 1` plans it."
+    assert (len(first.data["sessions"]), second.data["sessions"]) == (1, [])
     assert len(Board(tmp_path).look().state.tasks) == 1
 
 
