@@ -275,7 +275,10 @@ def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str]
         made = CommitResult()
         if is_repeated and before and chosen:
             _reset_index(repository, list(chosen))
-    return replace(made, warning=" ".join(filter(None, (made.warning, _left_out_words(left_out, is_all=not changed)))))
+    if left_out:
+        off = "" if changed else " (board_commits = false in remit.toml switches commits off.)"
+        made = replace(made, warning=f"{made.warning} Not committed: {list_some(left_out, 5)}.{off}".strip())
+    return made
 
 
 @contextlib.contextmanager
@@ -476,13 +479,6 @@ def _reason(error: RemitError) -> str:
 
 def _failed(why: str) -> str:
     return f"{CODE}: {why.rstrip('.')}. The files are written, but not committed."
-
-
-def _left_out_words(left_out: Sequence[str], *, is_all: bool) -> str:
-    if not left_out:
-        return ""
-    off = " (board_commits = false in remit.toml switches commits off.)" if is_all else ""
-    return f"Not committed: {list_some(left_out, 5)}.{off}"
 
 
 def _names(output: bytes) -> list[str]:

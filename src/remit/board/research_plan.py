@@ -70,8 +70,11 @@ class DocumentCommand:
 
     def brief(self, board: Board, state: State, task: Task) -> Brief:
         """Raises `Misused` where the task does not allow it."""
-        if self.name == "revise":
-            _check_plan(board, task)
+        if self.name == "revise" and not task.has_plan:
+            raise Misused(f"Task {task.number} has no plan. Use plan instead.", advice=f"`remit plan {task.number}`")
+        if self.name == "revise" and not (board.root / task.plan_path).is_file():
+            advice = f"Restore it, or make a new one: `remit plan {task.number} --force`."
+            raise Misused(f"The plan of task {task.number}, {task.plan_path}, does not exist.", advice=advice)
         is_study = self.name == "research"
         folder, name = ("reports", "research") if is_study else ("plans", "implementation")
         brief = Brief(
@@ -196,14 +199,6 @@ def open_dependencies(state: State, task: Task) -> Sequence[str]:
     others = [other for number in task.dependencies if (other := state.find(number)) is not None]
     unfinished = [f"{other.number} [{other.status.marker}]" for other in others if other.status is not Status.COMPLETED]
     return (f"Task {task.number} depends on unfinished tasks: {', '.join(unfinished)}.",) if unfinished else ()
-
-
-def _check_plan(board: Board, task: Task) -> None:
-    if not task.has_plan:
-        raise Misused(f"Task {task.number} has no plan. Use plan instead.", advice=f"`remit plan {task.number}`")
-    if not (board.root / task.plan_path).is_file():
-        advice = f"Restore it, or make a new one: `remit plan {task.number} --force`."
-        raise Misused(f"The plan of task {task.number}, {task.plan_path}, does not exist.", advice=advice)
 
 
 def _read_all(root: Path, paths: Sequence[str]) -> dict[str, bytes]:
