@@ -22,6 +22,7 @@ from remit.runtime.harvest import MAX_ARTIFACTS, Harvest, HarvestRequest, guess_
 from remit.runtime.landing import landed_as
 from remit.runtime.workspace_cleanup import remove_workspace
 from remit.runtime.workspaces import (
+    UNMERGED,
     Changes,
     MergeResult,
     MergeWrite,
@@ -203,7 +204,9 @@ async def close_session(work: "Work", result: Return) -> Return:
     session = work.workspace_session
     assert session is not None
     changes = session.taken
-    is_to_merge = work.agent.spec.merge and result.status is Status.COMPLETED
+    task = work.delegation.task
+    is_filed = task is not None and task.extra.get(UNMERGED) is True and work.submission.caller is None
+    is_to_merge = work.agent.spec.merge and result.status is Status.COMPLETED and not is_filed
     if is_to_merge and (changes is None or changes.doubt):
         reason = "its changes could not be taken" if changes is None else changes.doubt
         return _not_merged(work, session, MergeResult(is_done=False, reason=reason), changes, result)

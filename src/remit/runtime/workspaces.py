@@ -196,6 +196,8 @@ def list_workspaces(root: Path) -> list[str]:
 # ---- changes
 
 
+UNMERGED = "unmerged"
+"""Key of a delegated task of which the board files one document: the worktree of its agent is not merged."""
 TOOL_FOLDERS = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox"})
 """Created by tools, which can recreate them."""
 _CACHES = tuple(f":(exclude,glob)**/{name}/**" for name in ("__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"))
@@ -440,7 +442,8 @@ def _head(git: Git) -> tuple[str, bool]:
             f"{git.folder} is a git checkout without a commit: there is nothing to make a worktree of.",
             advice='Commit something first, or declare the agent with workspace = "copy".',
         ) from None
-    more = git.run("status", "--porcelain", "-z", NO_SUBMODULES, "--untracked-files=normal", "--", ":/", ":(exclude,top,glob)**/.remit/**")
+    ours = [f":(exclude,top,glob)**/{path}" for path in (".remit/**", "specs/state.json", "specs/TODO.md")]
+    more = git.run("status", "--porcelain", "-z", NO_SUBMODULES, "--untracked-files=normal", "--", ":/", *ours)
     return base, bool(more)
 
 
