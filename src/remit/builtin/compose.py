@@ -33,15 +33,16 @@ from remit.core.composition import (
     walk,
 )
 from remit.core.context import Context, Handle
-from remit.core.deadline import TimeLimits, allowed_timeout
+from remit.core.deadline import TimeLimits
 from remit.core.errors import ErrorInfo, Misused, RemitError, Unavailable
+from remit.core.parameters import WrongParameters, declared_name
 from remit.core.ports import AgentPort
-from remit.core.references import INPUT, ITEM, RETURN, SCALARS, Reference, point_into, reference_in, resolve
+from remit.core.references import INPUT, ITEM, OWN_KEYS, RETURN, SCALARS, Reference, has_references, point_into, reference_in, resolve
 from remit.core.request import COMPOSE, Request
 from remit.core.result import Artifact, Return, Status
-from remit.core.states import priority_of
 from remit.core.text import shorten
 from remit.runtime import reply
+from remit.runtime.accept import check_options
 from remit.runtime.receive import PlainAnswer
 
 AT_ONCE = 64
@@ -150,8 +151,8 @@ class ComposeAgent:
 
         `are_received`: parameters came with the delegation, and were searched for secrets then: calls need not do it again."""
         known: dict[str, AgentPort] = {}
-        items: set[int] = set()
-        """Steps that get an item besides, by their identity: those of `each` come after it."""
+        items: dict[int, str] = {}
+        """The parameters that take an item, by the identity of their step: steps of `each` come after it."""
         calls = 0.0
         for step in walk(root):
             try:
@@ -159,9 +160,11 @@ class ComposeAgent:
                     calls += 1
                     request = step.request
                     agent = known.get(request.agent) or known.setdefault(request.agent, self._callable(request.agent))
-                    if request.timeout is not None or request.priority is not None:
-                        self._check_options(request)
-                    if not step.has_references and id(step) not in items:
+                    if step.has_options:
+                        check_options(request, agent.spec, self._limits_for(request.agent))
+                    if step.has_references or id(step) in items:
+                        _check_known(agent, request.parameters, items.get(id(step)))
+                    else:
                         arguments = agent.check({**request.parameters})
                         if are_received and SCALARS.issuperset(map(type, request.parameters.values())):
                             request.checked = agent, arguments
@@ -173,7 +176,7 @@ class ComposeAgent:
                 elif isinstance(step, EachStep):
                     calls = math.inf
                     if step.into:
-                        items.add(id(step.step))
+                        items[id(step.step)] = step.into
                         if isinstance(step.step, CallStep) and step.into in step.step.request.parameters:
                             advice = "Name another parameter in into, or leave it out there."
                             raise Misused(f"the call has the parameter {step.into!r:.60} already.", advice=advice)
@@ -181,11 +184,8 @@ class ComposeAgent:
                 raise Misused(f"{name_of(step, root)}: {fault.message}", code=fault.code, advice=fault.advice) from None
         return calls
 
-    def _check_options(self, request: Request) -> None:
-        if request.timeout is not None:
-            allowed_timeout(request.timeout, self._limits_for(request.agent))
-        if request.priority is not None:
-            priority_of(request.priority)
+    def check_steps(self) -> None:
+        """Check what does not depend on its parameters. Raises `Misused`."""
 
     def _callable(self, name: str) -> AgentPort:
         agent = self._agents.find(name)
@@ -211,6 +211,24 @@ class ComposeAgent:
     def calls(self) -> Sequence[str]:
         """Agents that it calls for any input."""
         return ()
+
+
+def _check_known(agent: AgentPort, parameters: Mapping[str, Any], into: str | None) -> None:
+    """Check what is known before other steps have run: names of parameters, and values without references. Raises `Misused`."""
+    if isinstance(agent, ComposeAgent):
+        agent.check_steps()
+    if not OWN_KEYS.isdisjoint(parameters):
+        return  # the parameters as a whole are a reference
+    given = dict(parameters) if into is None else {**parameters, into: None}
+    names = agent.spec.parameters_schema.get("properties", {})
+    later = {declared_name(name, names) for name, value in given.items() if name == into or has_references(value)}
+    try:
+        agent.check(given)
+    except WrongParameters as error:
+        if (fault := error.without(later & names.keys())) is not None:
+            raise fault from None
+    except Exception:  # noqa: BLE001 - parameter validators of agents are user code; they check again when the step is reached
+        return
 
 
 # ---- running
@@ -320,10 +338,9 @@ class CompositionRun:
         request = step.request
         if step.has_references or more:
             try:
-                given = resolve(request.parameters, lambda reference: self._look_up(reference, scope))
+                request = replace(request, parameters={**self._resolved(request, scope), **more})
             except Misused as fault:
                 return _refused(trail, step.id, fault)
-            request = replace(request, parameters={**given, **more})
         delegate = self._ctx.backend.delegate if scope.starting is None else partial(self._start, scope.starting)
         try:
             if self._room is None:
@@ -431,7 +448,7 @@ class CompositionRun:
         request = replace(step.step.request, cache="off")  # each candidate is a run of its own
         if step.step.has_references:
             try:
-                request.parameters = resolve(request.parameters, lambda reference: self._look_up(reference, scope))
+                request.parameters = self._resolved(request, scope)
             except Misused as fault:
                 return _refused(trail, step.id, fault)
         one = replace(step.step, id="", request=request, has_references=False)
@@ -452,6 +469,13 @@ class CompositionRun:
         taken = outcomes.index(winner) + 1
         self._ctx.progress(f"Candidate {taken} of {step.of} is taken by {step.by}; {len(completed)} completed")
         return winner
+
+    def _resolved(self, request: Request, scope: Scope) -> Mapping[str, Any]:
+        """Its parameters without references. Raises `Misused`."""
+        given = resolve(request.parameters, lambda reference: self._look_up(reference, scope))
+        if not isinstance(given, Mapping):
+            raise Misused(f"parameters lead to {shorten(repr(given), 60)}, which is not an object", advice="Point to an object.")
+        return given
 
     def _look_up(self, reference: Reference, scope: Scope) -> Any:
         step = reference.step

@@ -75,6 +75,9 @@ class FlowAgent(ComposeAgent):
         inputs = self.flow.checked(parameters)
         return Plan(self.flow.root, inputs, most_calls=self.check_calls(self.flow.root))
 
+    def check_steps(self) -> None:
+        self.check_calls(self.flow.root)
+
     @property
     def calls(self) -> Sequence[str]:
         return [request.agent for _, request in requests_in(self.flow.root)]

@@ -62,6 +62,8 @@ class CallStep(Step):
     request: Request
     has_references: bool = field(default=True, compare=False)
     """False: its parameters are given to the agent as they are."""
+    has_options: bool = field(default=True, compare=False)
+    """False: it is an agent and its parameters, nothing else."""
 
     def to_dict(self) -> dict[str, Any]:
         asked = self.request
@@ -302,8 +304,10 @@ class _Reading:
         if not document.keys() <= _KNOWN[kind]:
             raise _unknown_key(document, kind, where)
         if kind == "call":
-            request = _request(document, where)
-            return CallStep(request=request, id=id_, has_references=self._has_references and has_references(request.parameters))
+            options = OPTIONS & document.keys()
+            request = _request(document, options, where)
+            is_open = self._has_references and has_references(request.parameters)
+            return CallStep(request=request, id=id_, has_references=is_open, has_options=bool(options))
         return self._made(kind, document, place, where, id_)
 
     def _made(self, kind: str, document: Mapping[str, Any], place: Place, where: str, id_: str) -> Step:
@@ -345,7 +349,7 @@ class _Reading:
         if agent.__class__ is not str or not agent or parameters.__class__ is not dict:
             return None
         self._count += 1
-        return CallStep(request=Request(agent, parameters), has_references=False)
+        return CallStep(request=Request(agent, parameters), has_references=False, has_options=False)
 
     def _id(self, value: object, place: Place) -> str:
         if value == "":
@@ -375,12 +379,12 @@ def _unknown_key(document: Mapping[str, Any], kind: str, where: str) -> Misused:
     return _fault(where, f"unknown key {shorten(repr(name), 60)}", advice)
 
 
-def _request(document: Mapping[str, Any], where: str) -> Request:
+def _request(document: Mapping[str, Any], options: Iterable[str], where: str) -> Request:
     parameters = document.get("parameters")
     if parameters is not None and not isinstance(parameters, Mapping):
         raise _fault(where, f"parameters are an object, not {shorten(repr(parameters), 60)}", "")
     try:
-        return call(document["call"], parameters=parameters, **{name: document[name] for name in OPTIONS & document.keys()})
+        return call(document["call"], parameters=parameters, **{name: document[name] for name in options})
     except Misused as fault:
         raise _fault(where, fault.message.rstrip("."), fault.advice, fault.code) from None
 
