@@ -5,6 +5,7 @@ have its own depth, and its name is not in their paths. After a crash it runs ag
 
 import asyncio
 import difflib
+import hashlib
 import math
 from collections import ChainMap
 from collections.abc import Callable, Coroutine, Iterator, Mapping, MutableMapping, Sequence
@@ -12,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
+
+from pydantic_core import to_json
 
 from remit.builtin.candidates import check_best, choose, discard
 from remit.core.agents import AgentSpec, WorkspaceKind
@@ -34,9 +37,11 @@ from remit.core.composition import (
 )
 from remit.core.context import Context, Handle
 from remit.core.deadline import TimeLimits
-from remit.core.errors import ErrorInfo, Misused, RemitError, Unavailable
+from remit.core.errors import ErrorInfo, Failed, Misused, RemitError, Unavailable
+from remit.core.jsonable import check_size
 from remit.core.parameters import WrongParameters, declared_name
 from remit.core.ports import AgentPort
+from remit.core.redaction import SECRETS_REMOVED, is_redacted
 from remit.core.references import INPUT, ITEM, OWN_KEYS, RETURN, SCALARS, Reference, has_references, point_into, reference_in, resolve
 from remit.core.request import COMPOSE, Request
 from remit.core.result import Artifact, Return, Status
@@ -283,6 +288,8 @@ class CompositionRun:
         """Decided `first` steps: after a crash the others are not started again."""
         self._sessions: dict[str, Any] = {}
         """Data of the sessions that are referred to."""
+        self._is_from_record = False
+        """A return was read from the record, without its secrets: of a run before a crash."""
         self._returns: list[tuple[Trail, CallStep, Return]] = []
         self._completed = 0
         self._top = Scope(ids={})
@@ -351,6 +358,8 @@ class CompositionRun:
         except (Misused, Unavailable) as error:  # one invalid call must not lose the others
             returned = reply.unstarted_return(self._ctx.backend.delegation.lineage.without_own_place(), request.agent, error)
         self._returns.append((trail, step, returned))
+        if returned.warnings and SECRETS_REMOVED in returned.warnings:
+            self._is_from_record = True
         if returned.ok:
             self._completed += 1
             return Outcome(Status.COMPLETED, returned.data, (), "", returned)
@@ -418,7 +427,8 @@ class CompositionRun:
         return [task.result() for task in tasks]
 
     async def _first(self, step: FirstStep, trail: Trail, scope: Scope) -> Outcome:
-        key = _dotted(trail)
+        # With the step and its item, because `resume` may run a changed composition.
+        key = f"{_dotted(trail)} {hashlib.sha256(to_json((step.to_dict(), scope.items), fallback=repr)).hexdigest()[:16]}"
         known = self._winners.get(key)
         numbers = range(len(step.steps)) if known is None else [known]
         scopes = {number: replace(scope, ids=ChainMap({}, scope.ids), starting=[]) for number in numbers}
@@ -478,6 +488,13 @@ class CompositionRun:
         return given
 
     def _look_up(self, reference: Reference, scope: Scope) -> Any:
+        value = self._value(reference, scope)
+        if (self._is_from_record or reference.step in self._sessions) and is_redacted({"value": value}):
+            advice = "Delegate again what returned them, in this composition."
+            raise Misused(f"{str(reference)!r:.200} leads to secrets, which are not on record", advice=advice)
+        return value
+
+    def _value(self, reference: Reference, scope: Scope) -> Any:
         step = reference.step
         if step == ITEM:
             return point_into(scope.items[0], reference.pointer)
@@ -495,6 +512,13 @@ class CompositionRun:
     # ---- the return
 
     async def _answer(self, outcome: Outcome) -> dict[str, Any]:
+        try:
+            check_size(outcome.data)
+        except Failed as fault:
+            advice = "Read the returns of its steps one by one, let `result` refer to a part, or let steps write files."
+            error = _error("validation", f"The data of all steps together is too large: {fault.message}.", fault.code, advice)
+            status = Status.PARTIAL if outcome.ok else outcome.status
+            outcome = Outcome(status, None, (error, *outcome.errors), "The composition")
         count = f"{self._completed} of {len(self._returns)} delegations completed."
         summary = f"The composition completed. {count}"
         if not outcome.ok:
@@ -572,8 +596,11 @@ def _joined(outcomes: Sequence[Outcome], need: str | int) -> Outcome:
 def _refused(trail: Trail, id_: str, fault: Misused) -> Outcome:
     where = _words(trail, id_)
     message = f"{where}: {fault.message.rstrip('.')}."
-    error = ErrorInfo(type="invalid_parameters", message=message, code=fault.code, recoverable=False, recommendation=fault.advice)
-    return Outcome(Status.FAILED, None, (error,), where)
+    return Outcome(Status.FAILED, None, (_error("invalid_parameters", message, fault.code, fault.advice),), where)
+
+
+def _error(type_: str, message: str, code: str, advice: str) -> ErrorInfo:
+    return ErrorInfo(type=type_, message=message, code=code, recoverable=False, recommendation=advice)
 
 
 def _stopped() -> ErrorInfo:

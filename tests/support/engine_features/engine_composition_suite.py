@@ -250,6 +250,17 @@ async def parameters_that_lead_to_no_object_are_refused_when_reached(open_remit:
 
 
 @promise
+async def results_that_are_too_large_together_are_named_instead_of_lost(open_remit: OpenRemit, root: Path) -> None:
+    many = Scripted("many", answer(list(range(130_000))))
+    async with open_remit(root, [many]) as remit:
+        done = await remit.delegate(parallel("many", "many"))
+        assert (done.status, done.data) == (Status.PARTIAL, None)
+        assert "too large" in done.errors[0].message
+        assert [one["status"] for one in done.extra["steps"]] == ["completed", "completed"]
+        assert (await remit.delegate(sequence("many", "many", result="1#/7"))).data == 7
+
+
+@promise
 async def a_composition_stays_within_the_limits_of_its_tree(open_remit: OpenRemit, root: Path) -> None:
     @agent("deep")
     async def deep(ctx: Context) -> Any:
@@ -299,6 +310,27 @@ async def sessions_of_the_same_principal_can_be_referred_to(open_remit: OpenRemi
 
 
 @promise
+@durable
+async def secrets_that_are_not_on_record_are_never_handed_on(open_remit: OpenRemit, root: Path) -> None:
+    token = "ghp_" + "a1B2" * 9
+    leak, echo = Scripted("leak", answer({"token": token, "n": 1})), Scripted("echo", _echo)
+    flow = sequence("leak", call("flaky"), call("echo", x=_ref("0#/token")), result="2")
+    async with open_remit(root, [leak, Scripted("flaky", fail("not yet")), echo]) as remit:
+        stopped = await remit.delegate(flow)
+        assert stopped.status is Status.FAILED
+        known = (await remit.children(stopped.session_id))[0].session_id
+    async with open_remit(root, [leak, Scripted("flaky", answer(2)), echo]) as remit:
+        resumed = await remit.delegate(flow, resume=stopped.session_id)
+        named = await remit.delegate(sequence(call("echo", x=_ref(f"{known}#/token"))))
+        for done in (resumed, named):
+            assert done.status is Status.FAILED
+            assert "leads to secrets, which are not on record" in done.errors[0].message
+        assert echo.calls == []
+        assert (await remit.delegate(sequence(call("echo", n=_ref(f"{known}#/n")), result="0#/n"))).data == 1
+        assert (await remit.delegate(sequence("leak", call("echo", x=_ref("0#/token")), result="1#/x"))).data == token
+
+
+@promise
 async def programs_gather_returns_in_the_order_of_the_calls(open_remit: OpenRemit, root: Path) -> None:
     agents = [Scripted("echo", _echo), Scripted("broken", fail("no luck"))]
     async with open_remit(root, agents) as remit:
@@ -319,6 +351,18 @@ async def a_resumed_composition_repeats_no_completed_step(open_remit: OpenRemit,
     async with open_remit(root, [one, flaky, slow]) as remit:
         done = await remit.delegate(flow, resume=stopped.session_id)
         assert (done.data, len(one.calls), len(flaky.calls), len(slow.calls)) == ([1, 1, 2], 2, 2, 1)
+
+
+@promise
+@durable
+async def a_changed_composition_can_be_resumed(open_remit: OpenRemit, root: Path) -> None:
+    agents = [Scripted("one", answer(1)), Scripted("two", answer(2)), Scripted("broken", fail("no luck"))]
+    async with open_remit(root, agents) as remit:
+        stopped = await remit.delegate(sequence(first("broken", "one"), "broken"))
+        assert stopped.data == [1, None]
+        for changed, data in ((first("two"), [2, 2]), (first("two", "broken"), [2, 2]), (first("broken", "one"), [1, 2])):
+            done = await remit.delegate(sequence(changed, "two"), resume=stopped.session_id)
+            assert (done.status, done.data) == (Status.COMPLETED, data)
 
 
 @promise
