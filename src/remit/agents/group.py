@@ -112,13 +112,18 @@ class GroupAgent:
         for number, score in enumerate(scores):
             result = await self._run(ctx, score.member, arguments)
             await self._note(result, score.member, route)
-            spec = self._spec(score.member)
-            is_last = number + 1 == len(scores) or ctx.hand_in
-            if result.ok or is_last or result.stop_reason is StopReason.CANCELLED or spec is None or not is_repeatable(spec):
+            if result.ok or number + 1 == len(scores) or ctx.hand_in or not self._may_be_followed(result, score.member):
                 break
             ctx.progress(f"{score.member} did not complete; {scores[number + 1].member} is next")
         route["chosen"] = score.member
         return {**result.forwarded(), "metadata": {ROUTE: route}}
+
+    def _may_be_followed(self, result: Return, member: str) -> bool:
+        """Whether another member may do the work that this one did not complete."""
+        if result.stop_reason is StopReason.REFUSED:
+            return True  # nothing has run
+        spec = self._spec(member)
+        return result.stop_reason is not StopReason.CANCELLED and spec is not None and is_repeatable(spec)
 
     def _spec(self, member: str) -> AgentSpec | None:
         found = self._project.directory.find(member)
