@@ -19,6 +19,7 @@ from remit.core.errors import Misused
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
 from remit.core.result import Return, StopReason
+from remit.runtime.workspace_cleanup import discard_losers
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class GroupAgent:
         self._hedged += 1
         ctx.progress(f"{member} takes longer than {patience:.1f} s: a second run is started")
         second = await ctx.start(member, **options, cache="off")  # a run of its own: the cache would join it to the first
-        return await _first_completed({waiting: first, asyncio.create_task(second.result()): second})
+        return await _first_completed(ctx, {waiting: first, asyncio.create_task(second.result()): second})
 
     async def _patience(self, member: str) -> float | None:
         """None: too little data about its duration."""
@@ -173,8 +174,8 @@ def may_hedge(hedge: Hedge | None, starts: int, hedged: int) -> bool:
     return hedge is not None and hedged + 1 <= hedge.extra * max(starts, 1 / hedge.extra if hedge.extra else 1)
 
 
-async def _first_completed(runs: "dict[asyncio.Task[Return], Handle]") -> Return:
-    """The return of the first that completes; the others are cancelled."""
+async def _first_completed(ctx: Context, runs: "dict[asyncio.Task[Return], Handle]") -> Return:
+    """The return of the first that completes; the others are cancelled, and their workspaces removed."""
     left = set(runs)
     while True:
         done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
@@ -183,4 +184,5 @@ async def _first_completed(runs: "dict[asyncio.Task[Return], Handle]") -> Return
             continue
         for task in left:
             await runs[task].cancel("another run of it completed first")
+        await discard_losers(ctx, [runs[task].session_id for task in left])
         return finished or next(iter(done)).result()

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pydantic_core import to_json
 
-from remit.builtin.candidates import check_best, choose, discard
+from remit.builtin.candidates import check_best, choose
 from remit.core.agents import AgentSpec, WorkspaceKind
 from remit.core.composition import (
     ALL,
@@ -49,6 +49,7 @@ from remit.core.text import shorten
 from remit.runtime import reply
 from remit.runtime.accept import check_options
 from remit.runtime.receive import PlainAnswer
+from remit.runtime.workspace_cleanup import discard_losers
 
 AT_ONCE = 64
 """Default maximum of parallel steps in `parallel` or `each`."""
@@ -469,9 +470,8 @@ class CompositionRun:
             return _joined(outcomes, ANY)._replace(data=None)
         returns = [outcome.returned for outcome in completed if outcome.returned is not None]
         winner = completed[await choose(self._ctx, step, returns, _dotted(trail))]
-        losers = [outcome.returned for outcome in outcomes if outcome is not winner and outcome.returned is not None]
-        await discard(self._ctx, losers)
-        lost = {one.session_id for one in losers}
+        lost = {outcome.returned.session_id for outcome in outcomes if outcome is not winner and outcome.returned is not None}
+        await discard_losers(self._ctx, lost)
         self._returns = [
             (place, call, replace(returned, artifacts=()) if returned.session_id in lost else returned)
             for place, call, returned in self._returns
