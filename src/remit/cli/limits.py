@@ -46,6 +46,8 @@ def _look(store: Store | None, name: str, agent: Any, limits: TimeLimits) -> dic
     if not samples:
         return None
     learned = learned_limits(samples, limits)
+    if learned is not None and spec is not None and spec.acts_for_caller:
+        learned = learned._replace(idle_seconds=None) if learned.timeout_seconds is not None else None
     return {
         "agent": name,
         "completed": sum(one.is_completed for one in samples),

@@ -420,7 +420,7 @@ def _adapt(request: Request, terms: _Terms, spec: AgentSpec, learned: LearnedLim
     changes = {}
     if learned.timeout_seconds is not None and request.timeout is None and spec.timeout_seconds is None:
         changes["timeout"] = learned.timeout_seconds
-    if learned.idle_seconds is not None and terms.idle_seconds is None:
+    if learned.idle_seconds is not None and terms.idle_seconds is None and not spec.acts_for_caller:  # it is as silent as what it calls
         changes["idle"] = learned.idle_seconds
     if not changes:
         return
