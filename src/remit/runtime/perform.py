@@ -238,7 +238,8 @@ async def _judged(work: Work, answer: Any) -> Return:
     judged = validate_return if work.declared() else validate_jsonable
     result = await off_loop(judged, candidate, expected) if takes_long else judged(candidate, expected)
     # Remit sets the stop reason: an agent that returned has finished, unless a built-in operation reports a timeout.
-    is_late = bool(result.errors) and result.errors[0].code == "TIMEOUT" and is_built_in(work.agent.spec)
+    spec = work.agent.spec
+    is_late = bool(result.errors) and result.errors[0].code == "TIMEOUT" and is_built_in(spec) and not spec.acts_for_caller
     reason = StopReason.DEADLINE if is_late else StopReason.FINISHED
     if work.warnings or result.stop_reason is not reason:
         result = replace(result, warnings=(*work.warnings, *result.warnings), stop_reason=reason)

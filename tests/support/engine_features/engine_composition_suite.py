@@ -282,6 +282,14 @@ async def a_composition_stays_within_the_limits_of_its_tree(open_remit: OpenRemi
 
 
 @promise
+async def a_step_that_times_out_is_no_timeout_of_the_composition(open_remit: OpenRemit, root: Path) -> None:
+    async with open_remit(root, [Scripted("one", answer(1)), Scripted("stuck", hang())]) as remit:
+        done = await remit.delegate(sequence("one", call("stuck", timeout=0.2)))
+        assert (done.status, done.stop_reason, code_of(done)) == (Status.PARTIAL, StopReason.FINISHED, "TIMEOUT")
+        assert (await remit.describe(done.session_id)).state is State.PARTIAL
+
+
+@promise
 async def a_composition_that_is_stopped_hands_back_what_came_before(open_remit: OpenRemit, root: Path) -> None:
     stuck = Scripted("stuck", hang())
     async with open_remit(root, [Scripted("one", answer(1)), stuck]) as remit:
