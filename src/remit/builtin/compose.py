@@ -291,6 +291,8 @@ class CompositionRun:
         """Data of the sessions that are referred to."""
         self._is_from_record = False
         """A return was read from the record, without its secrets: of a run before a crash."""
+        self._stopped: dict[Trail, list[Any]] = {}
+        """The data that groups of steps had when they were stopped, by their place."""
         self._returns: list[tuple[Trail, CallStep, Return]] = []
         self._completed = 0
         self._top = Scope(ids={})
@@ -315,8 +317,7 @@ class CompositionRun:
         except asyncio.CancelledError:
             if not self._returns:
                 raise
-            done = Outcome(Status.PARTIAL, [one.data for one in self._top.positions] or None, (_stopped(),), "The composition")
-            return await self._answer(done)
+            return await self._answer(Outcome(Status.PARTIAL, self._stopped.get(()), (_stopped(),), "The composition"))
         return await self._answer(outcome)
 
     # ---- steps
@@ -376,12 +377,16 @@ class CompositionRun:
         return returned
 
     async def _sequence(self, step: SequenceStep, trail: Trail, scope: Scope) -> Outcome:
-        inner = scope if scope is self._top and not trail else replace(scope, positions=[])
+        inner = replace(scope, positions=[])
         for number, one in enumerate(step.steps):
             if not trail:
                 named = f" ({one.id})" if one.id else ""
                 self._ctx.progress(f"Step {number + 1} of {len(step.steps)}{named}", number / len(step.steps))
-            outcome = await self._run(one, (*trail, number), inner)
+            try:
+                outcome = await self._run(one, (*trail, number), inner)
+            except asyncio.CancelledError:
+                self._stopped[trail] = [*(one.data for one in inner.positions), self._stopped.get((*trail, number))]
+                raise
             inner.positions.append(outcome)
             if not outcome.ok:
                 return outcome._replace(data=[one.data for one in inner.positions])
@@ -423,8 +428,17 @@ class CompositionRun:
                 return await made(step, trail, scope)
 
         start = one if len(branches) > (limit or AT_ONCE) else made
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(start(*branch)) for branch in branches]
+        tasks: list[asyncio.Task[Outcome]] = []
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks += [group.create_task(start(*branch)) for branch in branches]
+        except asyncio.CancelledError:
+            ended = [
+                task.result().data if not task.cancelled() else self._stopped.get(branch[1])
+                for task, branch in zip(tasks, branches, strict=True)
+            ]
+            self._stopped[branches[0][1][:-1]] = ended
+            raise
         return [task.result() for task in tasks]
 
     async def _first(self, step: FirstStep, trail: Trail, scope: Scope) -> Outcome:

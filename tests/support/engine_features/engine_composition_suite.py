@@ -7,7 +7,7 @@ from typing import Any
 from remit import Composition, Context, State, Status, StopReason, Unavailable, agent, call, each, first, parallel, sequence
 from remit.core.composition import Step
 from remit.testing import Scripted, answer, fail, hang, wait
-from support.engine_samples import OpenRemit, code_of, durable, promise
+from support.engine_samples import OpenRemit, code_of, durable, promise, until
 
 
 async def _hand_on(ctx: Context, arguments: dict[str, Any]) -> Any:
@@ -296,10 +296,11 @@ async def a_composition_that_is_stopped_hands_back_what_came_before(open_remit: 
         done = await remit.delegate(sequence("one", "stuck"), timeout=0.3)
         assert (done.status, done.stop_reason) == (Status.PARTIAL, StopReason.DEADLINE)
         assert done.data["late_answer"][:1] == [1]
-        handle = await remit.start(sequence("one", parallel("stuck", first("stuck"))))
-        await asyncio.wait_for(stuck.called.wait(), 5)
+        handle = await remit.start(sequence("one", parallel(sequence("one", "stuck"), first("stuck"))))
+        await until(lambda: len(stuck.calls) == 3)
         await handle.cancel("enough")
-        assert (await handle.result()).stop_reason is StopReason.CANCELLED
+        stopped = await handle.result()
+        assert (stopped.stop_reason, stopped.data["late_answer"]) == (StopReason.CANCELLED, [1, [[1, None], None]])
         assert not await remit.live()
 
 
