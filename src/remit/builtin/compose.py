@@ -28,12 +28,15 @@ from remit.core.composition import (
     EachStep,
     FirstStep,
     ParallelStep,
+    Place,
     SequenceStep,
     Step,
     composition_from,
+    dotted,
     name_of,
     sessions_in,
     walk,
+    words_for,
 )
 from remit.core.context import Context, Handle
 from remit.core.deadline import TimeLimits
@@ -239,9 +242,6 @@ def _check_known(agent: AgentPort, parameters: Mapping[str, Any], into: str | No
 
 # ---- running
 
-Trail = tuple[int | str, ...]
-"""The place of a step, with the items it runs for."""
-
 
 class Outcome(NamedTuple):
     """What became of a step."""
@@ -291,11 +291,10 @@ class CompositionRun:
         """Data of the sessions that are referred to."""
         self._is_from_record = False
         """A return was read from the record, without its secrets: of a run before a crash."""
-        self._stopped: dict[Trail, list[Any]] = {}
+        self._stopped: dict[Place, list[Any]] = {}
         """The data that groups of steps had when they were stopped, by their place."""
-        self._returns: list[tuple[Trail, CallStep, Return]] = []
+        self._returns: list[tuple[Place, CallStep, Return]] = []
         self._completed = 0
-        self._top = Scope(ids={})
         alive = ctx.budget.alive
         if plan.parameters is not ctx.backend.delegation.parameters:  # but a caller's own objects, which may change
             for one in walk(plan.root):
@@ -313,7 +312,7 @@ class CompositionRun:
                 where = name_of(step, self._root)
                 raise Misused(f"{where}: {error.message}", code=error.code, advice=error.advice) from None
         try:
-            outcome = await self._run(self._root, (), self._top)
+            outcome = await self._run(self._root, (), Scope(ids={}))
         except asyncio.CancelledError:
             if not self._returns:
                 raise
@@ -322,34 +321,34 @@ class CompositionRun:
 
     # ---- steps
 
-    async def _run(self, step: Step, trail: Trail, scope: Scope) -> Outcome:
+    async def _run(self, step: Step, place: Place, scope: Scope) -> Outcome:
         match step:
             case CallStep():
-                outcome = await self._call(step, trail, scope)
+                outcome = await self._call(step, place, scope)
             case SequenceStep():
-                outcome = await self._sequence(step, trail, scope)
+                outcome = await self._sequence(step, place, scope)
             case EachStep():
-                outcome = await self._each(step, trail, scope)
+                outcome = await self._each(step, place, scope)
             case ParallelStep():
-                branches = [(one, (*trail, number), scope) for number, one in enumerate(step.steps)]
+                branches = [(one, (*place, number), scope) for number, one in enumerate(step.steps)]
                 outcome = _joined(await self._all(branches, step.limit), step.need)
             case FirstStep():
-                outcome = await self._first(step, trail, scope)
+                outcome = await self._first(step, place, scope)
             case BestStep():
-                outcome = await self._best(step, trail, scope)
+                outcome = await self._best(step, place, scope)
             case _:
                 raise Misused(f"{type(step).__name__} cannot be run here.")
         if step.id:
             scope.ids[step.id] = outcome
         return outcome
 
-    async def _call(self, step: CallStep, trail: Trail, scope: Scope, **more: Any) -> Outcome:
+    async def _call(self, step: CallStep, place: Place, scope: Scope, **more: Any) -> Outcome:
         request = step.request
         if step.has_references or more:
             try:
                 request = replace(request, parameters={**self._resolved(request, scope), **more})
             except Misused as fault:
-                return _refused(trail, step.id, fault)
+                return _refused(place, step.id, fault)
         delegate = self._ctx.backend.delegate if scope.starting is None else partial(self._start, scope.starting)
         try:
             if self._room is None:
@@ -359,13 +358,13 @@ class CompositionRun:
                     returned = await delegate(request)
         except (Misused, Unavailable) as error:  # one invalid call must not lose the others
             returned = reply.unstarted_return(self._ctx.backend.delegation.lineage.without_own_place(), request.agent, error)
-        self._returns.append((trail, step, returned))
+        self._returns.append((place, step, returned))
         if returned.warnings and SECRETS_REMOVED in returned.warnings:
             self._is_from_record = True
         if returned.ok:
             self._completed += 1
             return Outcome(Status.COMPLETED, returned.data, (), "", returned)
-        return Outcome(returned.status, None, returned.errors, f"{_words(trail, step.id)}, {request.agent},", returned)
+        return Outcome(returned.status, None, returned.errors, f"{words_for(place, step.id)}, {request.agent},", returned)
 
     async def _start(self, started: "list[asyncio.Future[Handle]]", request: Request) -> Return:
         """Inside `first`: registered for cancellation if another branch completes."""
@@ -376,16 +375,16 @@ class CompositionRun:
         started.remove(starting)
         return returned
 
-    async def _sequence(self, step: SequenceStep, trail: Trail, scope: Scope) -> Outcome:
+    async def _sequence(self, step: SequenceStep, place: Place, scope: Scope) -> Outcome:
         inner = replace(scope, positions=[])
         for number, one in enumerate(step.steps):
-            if not trail:
+            if not place:
                 named = f" ({one.id})" if one.id else ""
                 self._ctx.progress(f"Step {number + 1} of {len(step.steps)}{named}", number / len(step.steps))
             try:
-                outcome = await self._run(one, (*trail, number), inner)
+                outcome = await self._run(one, (*place, number), inner)
             except asyncio.CancelledError:
-                self._stopped[trail] = [*(one.data for one in inner.positions), self._stopped.get((*trail, number))]
+                self._stopped[place] = [*(one.data for one in inner.positions), self._stopped.get((*place, number))]
                 raise
             inner.positions.append(outcome)
             if not outcome.ok:
@@ -395,9 +394,9 @@ class CompositionRun:
         try:
             return Outcome(Status.COMPLETED, resolve(step.result, lambda reference: self._look_up(reference, inner)))
         except Misused as fault:
-            return _refused((*trail, "result"), step.id, fault)._replace(data=[one.data for one in inner.positions])
+            return _refused((*place, "result"), step.id, fault)._replace(data=[one.data for one in inner.positions])
 
-    async def _each(self, step: EachStep, trail: Trail, scope: Scope) -> Outcome:
+    async def _each(self, step: EachStep, place: Place, scope: Scope) -> Outcome:
         try:
             items = resolve(step.over, lambda reference: self._look_up(reference, scope))
             if not isinstance(items, list):
@@ -407,25 +406,25 @@ class CompositionRun:
             if items and isinstance(step.need, int) and step.need > len(items):
                 raise Misused(f"need is {step.need}, but the list has {len(items)} items", advice="Ask for fewer, or `all`.")
         except Misused as fault:
-            return _refused(trail, step.id, fault)
+            return _refused(place, step.id, fault)
         branches = [
-            (step.step, (*trail, f"[{number}]"), replace(scope, ids=ChainMap({}, scope.ids), items=(item,)))
+            (step.step, (*place, f"[{number}]"), replace(scope, ids=ChainMap({}, scope.ids), items=(item,)))
             for number, item in enumerate(items)
         ]
         return _joined(await self._all(branches, step.limit, step.into), step.need)
 
-    async def _all(self, branches: "list[tuple[Step, Trail, Scope]]", limit: int | None, into: str = "") -> list[Outcome]:
+    async def _all(self, branches: "list[tuple[Step, Place, Scope]]", limit: int | None, into: str = "") -> list[Outcome]:
         """Run several at once; outcomes in order."""
         at_once = asyncio.Semaphore(limit or AT_ONCE)
 
-        def made(step: Step, trail: Trail, scope: Scope) -> Coroutine[Any, Any, Outcome]:
+        def made(step: Step, place: Place, scope: Scope) -> Coroutine[Any, Any, Outcome]:
             if not isinstance(step, CallStep) or (step.id and not into):
-                return self._run(step, trail, scope)
-            return self._call(step, trail, scope, **{into: scope.items[0]}) if into else self._call(step, trail, scope)
+                return self._run(step, place, scope)
+            return self._call(step, place, scope, **{into: scope.items[0]}) if into else self._call(step, place, scope)
 
-        async def one(step: Step, trail: Trail, scope: Scope) -> Outcome:
+        async def one(step: Step, place: Place, scope: Scope) -> Outcome:
             async with at_once:
-                return await made(step, trail, scope)
+                return await made(step, place, scope)
 
         start = one if len(branches) > (limit or AT_ONCE) else made
         tasks: list[asyncio.Task[Outcome]] = []
@@ -441,14 +440,14 @@ class CompositionRun:
             raise
         return [task.result() for task in tasks]
 
-    async def _first(self, step: FirstStep, trail: Trail, scope: Scope) -> Outcome:
+    async def _first(self, step: FirstStep, place: Place, scope: Scope) -> Outcome:
         # With the step and its item, because `resume` may run a changed composition.
-        key = f"{_dotted(trail)} {hashlib.sha256(to_json((step.to_dict(), scope.items), fallback=repr)).hexdigest()[:16]}"
+        key = f"{dotted(place)} {hashlib.sha256(to_json((step.to_dict(), scope.items), fallback=repr)).hexdigest()[:16]}"
         known = self._winners.get(key)
         numbers = range(len(step.steps)) if known is None else [known]
         scopes = {number: replace(scope, ids=ChainMap({}, scope.ids), starting=[]) for number in numbers}
         branches = {
-            number: asyncio.ensure_future(self._run(step.steps[number], (*trail, number), inner)) for number, inner in scopes.items()
+            number: asyncio.ensure_future(self._run(step.steps[number], (*place, number), inner)) for number, inner in scopes.items()
         }
         try:
             winner = await _first_completed(branches)
@@ -469,21 +468,21 @@ class CompositionRun:
             await self._ctx.checkpoint({"first": self._winners})
         return branches[winner].result()
 
-    async def _best(self, step: BestStep, trail: Trail, scope: Scope) -> Outcome:
+    async def _best(self, step: BestStep, place: Place, scope: Scope) -> Outcome:
         request = replace(step.step.request, cache="off")  # each candidate is a run of its own
         if step.step.has_references:
             try:
                 request.parameters = self._resolved(request, scope)
             except Misused as fault:
-                return _refused(trail, step.id, fault)
+                return _refused(place, step.id, fault)
         one = replace(step.step, id="", request=request, has_references=False)
         step = replace(step, step=one)  # a judge sees what the candidates were given
-        outcomes = await self._all([(one, (*trail, number), scope) for number in range(step.of)], None)
+        outcomes = await self._all([(one, (*place, number), scope) for number in range(step.of)], None)
         completed = [outcome for outcome in outcomes if outcome.ok]
         if not completed:
             return _joined(outcomes, ANY)._replace(data=None)
         returns = [outcome.returned for outcome in completed if outcome.returned is not None]
-        winner = completed[await choose(self._ctx, step, returns, _dotted(trail))]
+        winner = completed[await choose(self._ctx, step, returns, dotted(place))]
         lost = {outcome.returned.session_id for outcome in outcomes if outcome is not winner and outcome.returned is not None}
         await discard_losers(self._ctx, lost)
         self._returns = [
@@ -550,7 +549,7 @@ class CompositionRun:
             }
         )
 
-    def _shown(self) -> "Sequence[tuple[Trail, CallStep, Return]]":
+    def _shown(self) -> "Sequence[tuple[Place, CallStep, Return]]":
         """In the order in which they ended; where there are too many, those that did not complete first."""
         if len(self._returns) <= STEPS_SHOWN or self._completed == len(self._returns):
             return self._returns[:STEPS_SHOWN]
@@ -607,8 +606,8 @@ def _joined(outcomes: Sequence[Outcome], need: str | int) -> Outcome:
     return Outcome(status, data, errors, failed[0].where)
 
 
-def _refused(trail: Trail, id_: str, fault: Misused) -> Outcome:
-    where = _words(trail, id_)
+def _refused(place: Place, id_: str, fault: Misused) -> Outcome:
+    where = words_for(place, id_)
     message = f"{where}: {fault.message.rstrip('.')}."
     return Outcome(Status.FAILED, None, (_error("invalid_parameters", message, fault.code, fault.advice),), where)
 
@@ -622,16 +621,7 @@ def _stopped() -> ErrorInfo:
     return ErrorInfo(type="cancelled", message="The composition was stopped.", code="CANCELLED", recoverable=True, recommendation=advice)
 
 
-def _dotted(trail: Trail) -> str:
-    """`1[3].0`: the place of a step, with the items it ran for."""
-    return str(trail[0]) if len(trail) == 1 else ".".join(map(str, trail)).replace(".[", "[")
-
-
-def _words(trail: Trail, id_: str) -> str:
-    return (f"Step {_dotted(trail)}" if trail else "The composition") + (f" ({id_})" if id_ else "")
-
-
-def _entry(trail: Trail, step: CallStep, returned: Return) -> dict[str, Any]:
+def _entry(place: Place, step: CallStep, returned: Return) -> dict[str, Any]:
     named = {"id": step.id} if step.id else {}
     status = returned.status._value_
-    return {"step": _dotted(trail), **named, "agent": step.request.agent, "status": status, "session_id": returned.metadata.session_id}
+    return {"step": dotted(place), **named, "agent": step.request.agent, "status": status, "session_id": returned.metadata.session_id}

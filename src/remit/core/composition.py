@@ -267,15 +267,18 @@ def composition_from(document: Mapping[str, Any]) -> Step:
     return root
 
 
-Place = tuple[int, ...]
-"""The positions of the enclosing steps and of the step itself, outermost first."""
+Place = tuple[int | str, ...]
+"""The positions of the enclosing steps and of the step itself, outermost first; when it runs, with the items it runs for."""
+
+
+def dotted(place: Place) -> str:
+    """`1[3].0`"""
+    return str(place[0]) if len(place) == 1 else ".".join(map(str, place)).replace(".[", "[")
 
 
 def words_for(place: Place, id: str = "") -> str:
     """`Step 1.0 (files)`: the name of a step in messages."""
-    if not place:
-        return "The composition"
-    return f"Step {'.'.join(map(str, place))}" + (f" ({id})" if id else "")
+    return (f"Step {dotted(place)}" if place else "The composition") + (f" ({id})" if id else "")
 
 
 class _Reading:
