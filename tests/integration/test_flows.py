@@ -133,3 +133,20 @@ async def test_nested_flows_use_no_depth_and_cycles_are_refused(project: Path) -
             assert f"Step 1: {cycle} is a cycle" in refused.errors[0].message
         assert (await remit.delegate("compose.run", sequence=["start", "flow.a"])).errors[0].code == "CYCLE_DETECTED"
         assert start.calls == []
+
+
+async def test_flows_are_checked_once_however_often_they_are_called(project: Path) -> None:
+    """Ten calls of the next flow at each of fifteen levels: checking each call again would never end."""
+    for level in range(15):
+        calls = f'{{call = "flow.level{level + 1}"}}, ' * 10
+        _write(project, f"level{level}", f"sequence = [{calls}]")
+    _write(project, "level15", 'sequence = ["start", "nobody"]')
+    start = Scripted("start", answer(0))
+    async with Remit.open(project, agents=[start]) as remit:
+        refused = await remit.delegate("flow.level0")
+        assert refused.errors[0].code == "INVALID_TARGET"
+        assert "flow.level15: Step 1: there is no agent 'nobody'" in refused.errors[0].message
+        _write(project, "level15", 'sequence = ["start"]')
+    async with Remit.open(project, agents=[start]) as remit:
+        assert remit.directory.find("flow.level0").check({})  # type: ignore[union-attr]
+        assert start.calls == []

@@ -120,6 +120,10 @@ class Agents(Protocol):
     def names(self) -> Sequence[str]: ...
 
 
+Flows = dict[str, bool]
+"""The flows that were met in one check, in order: True while their own steps are being checked."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A validated composition, and the parameters of its flow."""
@@ -149,16 +153,25 @@ class ComposeAgent:
         """Nothing has run. Raises `Misused`, naming the step."""
         root = composition_from(parameters)
         most_calls = self.check_calls(root, are_received=True)
-        return Plan(root, parameters.get(INPUT, {}), parameters, most_calls)
+        return Plan(root, self.check_inputs(parameters), parameters, most_calls)
 
     async def perform(self, ctx: Context, arguments: Plan) -> dict[str, Any]:
         return await CompositionRun(ctx, arguments).perform()
 
-    def check_calls(self, root: Step, *, are_received: bool = False) -> float:
+    def check_inputs(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The values of `input` for the steps. Raises `Misused`."""
+        given: Mapping[str, Any] = parameters.get(INPUT, {})
+        return given
+
+    def check_steps(self, flows: Flows) -> None:
+        """Check the steps of a flow, if that was not done yet. Raises `Misused`."""
+
+    def check_calls(self, root: Step, *, are_received: bool = False, flows: Flows | None = None) -> float:
         """Whether the agents exist, accept what is known of their parameters by now, and form no cycle. Returns the number of calls;
         infinite if items or candidates decide it.
 
         `are_received`: parameters came with the delegation, and were searched for secrets then: calls need not do it again."""
+        flows = {self.name: True} if flows is None else flows
         known: dict[str, AgentPort] = {}
         items: dict[int, str] = {}
         """The parameters that take an item, by the identity of their step: steps of `each` come after it."""
@@ -167,36 +180,36 @@ class ComposeAgent:
             try:
                 if isinstance(step, CallStep):
                     calls += 1
-                    request = step.request
-                    agent = known.get(request.agent) or known.setdefault(request.agent, self._callable(request.agent))
-                    if step.has_options:
-                        check_options(request, agent.spec, self._limits_for(request.agent))
-                    if step.has_references or id(step) in items:
-                        _check_known(agent, request.parameters, items.get(id(step)))
-                    else:
-                        arguments = agent.check({**request.parameters})
-                        if are_received and SCALARS.issuperset(map(type, request.parameters.values())):
-                            request.checked = agent, arguments
+                    name = step.request.agent
+                    agent = known.get(name) or known.setdefault(name, self._callable(name, flows))
+                    self._check_call(step, agent, items.get(id(step)), are_received=are_received)
                 elif isinstance(step, BestStep):
                     calls = math.inf
-                    check_best(step, self._callable(step.step.request.agent).spec)
+                    check_best(step, self._callable(step.step.request.agent, flows).spec)
                     if step.by not in (BY_ACCEPT, BY_VOTE):
-                        self._callable(step.by)
+                        self._callable(step.by, flows)
                 elif isinstance(step, EachStep):
                     calls = math.inf
                     if step.into:
                         items[id(step.step)] = step.into
-                        if isinstance(step.step, CallStep) and step.into in step.step.request.parameters:
-                            advice = "Name another parameter in into, or leave it out there."
-                            raise Misused(f"the call has the parameter {step.into!r:.60} already.", advice=advice)
             except Misused as fault:
                 raise Misused(f"{name_of(step, root)}: {fault.message}", code=fault.code, advice=fault.advice) from None
         return calls
 
-    def check_steps(self) -> None:
-        """Check what does not depend on its parameters. Raises `Misused`."""
+    def _check_call(self, step: CallStep, agent: AgentPort, into: str | None, *, are_received: bool) -> None:
+        request = step.request
+        if step.has_options:
+            check_options(request, agent.spec, self._limits_for(request.agent))
+        if step.has_references or into is not None:
+            _check_known(agent, request.parameters, into)
+        elif isinstance(agent, ComposeAgent):
+            agent.check_inputs(request.parameters)
+        else:
+            arguments = agent.check({**request.parameters})
+            if are_received and SCALARS.issuperset(map(type, request.parameters.values())):
+                request.checked = agent, arguments
 
-    def _callable(self, name: str) -> AgentPort:
+    def _callable(self, name: str, flows: Flows) -> AgentPort:
         agent = self._agents.find(name)
         if agent is None:
             close = difflib.get_close_matches(name, self._agents.names(), n=1)
@@ -204,35 +217,21 @@ class ComposeAgent:
             raise Misused(f"there is no agent {name!r:.80}.", code="INVALID_TARGET", advice=advice)
         if agent.spec.name == COMPOSE:
             raise Misused(f"a composition cannot call {COMPOSE}.", code="CYCLE_DETECTED", advice="Nest its steps instead.")
-        if (cycle := self._cycle([self.spec.name], name)) is not None:
-            raise Misused(f"{' → '.join(cycle)} is a cycle.", code="CYCLE_DETECTED", advice="Change one of these flows.")
+        if isinstance(agent, ComposeAgent):
+            agent.check_steps(flows)
         return agent
-
-    def _cycle(self, path: list[str], name: str) -> list[str] | None:
-        """The flows that lead from `name` back to one of `path`, or to itself."""
-        if name in path:
-            return [*path[path.index(name) :], name]
-        agent = self._agents.find(name)
-        below = agent.calls if isinstance(agent, ComposeAgent) else ()
-        return next((found for one in below if (found := self._cycle([*path, name], one)) is not None), None)
-
-    @property
-    def calls(self) -> Sequence[str]:
-        """Agents that it calls for any input."""
-        return ()
 
 
 def _check_known(agent: AgentPort, parameters: Mapping[str, Any], into: str | None) -> None:
     """Check what is known before other steps have run: names of parameters, and values without references. Raises `Misused`."""
-    if isinstance(agent, ComposeAgent):
-        agent.check_steps()
     if not OWN_KEYS.isdisjoint(parameters):
         return  # the parameters as a whole are a reference
     given = dict(parameters) if into is None else {**parameters, into: None}
     names = agent.spec.parameters_schema.get("properties", {})
     later = {declared_name(name, names) for name, value in given.items() if name == into or has_references(value)}
+    check = agent.check_inputs if isinstance(agent, ComposeAgent) else agent.check
     try:
-        agent.check(given)
+        check(given)
     except WrongParameters as error:
         if (fault := error.without(later & names.keys())) is not None:
             raise fault from None

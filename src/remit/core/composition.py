@@ -510,6 +510,10 @@ class _Scope:
             raise _fault(where, f"over is a reference or a list, not {shorten(repr(step.over), 60)}", 'Write e.g. "over": "0#/files".')
         if step.into and not isinstance(step.step, CallStep):
             raise _fault(where, "into needs a call; steps inside refer to the item themselves", 'Write {"$": "item"} in their parameters.')
+        if step.into and isinstance(step.step, CallStep) and step.into in step.step.request.parameters:
+            raise _fault(
+                where, f"the call has the parameter {step.into!r:.60} already", "Name another parameter in into, or leave it out there."
+            )
         inside = (value for one in walk(step.step) for value in one.values())
         if not step.into and not any(one.step == ITEM for one in references_in(list(inside))):
             raise _fault(where, "no step inside takes the item", 'Name the parameter in into, or write {"$": "item"}.')
