@@ -21,7 +21,7 @@ async def a_group_adds_no_depth_and_no_name_and_its_choice_is_on_record(open_rem
     async with open_remit(root, [Scripted("a", answer(1)), Scripted("b", answer(2))]) as remit:
         _declare(remit, group=["a", "b"], by="order")
         done = await remit.delegate("team", n=1)
-        assert done.data == 1
+        assert (done.data, done.warnings) == (1, ())
         assert done.metadata.extra["route"]["chosen"] == "a"
         group, member = await remit.tree(done.session_id)
         assert (group.agent, member.agent, member.depth, member.path) == ("team", "a", 1, ("orchestrator", "a"))
