@@ -76,6 +76,10 @@ def test_unapproved_flow_is_listed_and_refused(project: Path) -> None:
     assert listed["flow.words"]["kind"] == "not approved"
     refused = run_json("run", "words", "folder=notes", cwd=project, code=5)
     assert refused["errors"][0]["code"] == "NOT_TRUSTED"
+    calls = '[[sequence]]\ncall = "worker.list_files"\n[[sequence]]\ncall = "flow.words"\nparameters = {folder = {"$" = "0#/path"}}'
+    (outside := project.parent / "calls.toml").write_text(calls)
+    before = run_json("run", str(outside), cwd=project, code=5)
+    assert before["errors"][0]["message"].startswith("Step 1: flow.words is declared in"), "nothing has run"
     run("trust", "--yes", cwd=project)
     assert run_json("run", "words", "folder=notes", cwd=project)["status"] == "completed"
     _write(project, "words", WORDS.replace("notes", "other") + "\n")

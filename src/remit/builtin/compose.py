@@ -40,7 +40,7 @@ from remit.core.composition import (
 )
 from remit.core.context import Context, Handle
 from remit.core.deadline import TimeLimits
-from remit.core.errors import ErrorInfo, Failed, Misused, RemitError, Unavailable
+from remit.core.errors import ErrorInfo, Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.jsonable import check_size
 from remit.core.parameters import WrongParameters, declared_name
 from remit.core.ports import AgentPort
@@ -192,7 +192,7 @@ class ComposeAgent:
                     calls = math.inf
                     if step.into:
                         items[id(step.step)] = step.into
-            except Misused as fault:
+            except (Misused, Refused) as fault:
                 raise Misused(f"{name_of(step, root)}: {fault.message}", code=fault.code, advice=fault.advice) from None
         return calls
 
@@ -235,6 +235,8 @@ def _check_known(agent: AgentPort, parameters: Mapping[str, Any], into: str | No
     except WrongParameters as error:
         if (fault := error.without(later & names.keys())) is not None:
             raise fault from None
+    except Refused:  # it is not approved
+        raise
     except Exception:  # noqa: BLE001 - parameter validators of agents are user code; they check again when the step is reached
         return
 
