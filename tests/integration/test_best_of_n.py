@@ -107,6 +107,7 @@ async def test_loser_of_a_hedge_leaves_no_workspace(project: Path) -> None:
         (best(3, call("reader"), by="accept"), "acceptance commands"),
         (best(1, call("reader"), by="vote"), "from 2 to 16"),
         (best(3, call("reader"), by="nobody"), "there is no agent"),
+        (best(3, call("reader"), by="reader"), "task: there is no such parameter"),
         (best(3, call("reader", key="k"), by="vote"), "cannot share a key"),
     ],
 )

@@ -187,7 +187,7 @@ class ComposeAgent:
                     calls = math.inf
                     check_best(step, self._callable(step.step.request.agent, flows).spec)
                     if step.by not in (BY_ACCEPT, BY_VOTE):
-                        self._callable(step.by, flows)
+                        _check_known(self._callable(step.by, flows), {"task": ""}, "task")
                 elif isinstance(step, EachStep):
                     calls = math.inf
                     if step.into:
