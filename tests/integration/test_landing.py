@@ -567,6 +567,20 @@ async def test_user_can_merge_work_despite_the_verdict(tmp_path: Path) -> None:
     assert clean(tmp_path)
 
 
+async def test_landed_work_is_read_instead_of_a_cached_result(tmp_path: Path) -> None:
+    @agent("reader", cache="1h", effects=("read",))
+    async def reader(ctx: Context) -> bool:
+        return (ctx.workspace / "new.txt").exists()
+
+    board, writer = made_board(tmp_path), Writer(writes("new.txt"), merge=False)
+    await writer.implement(board)
+    async with Remit.open(tmp_path, agents=[*writer.agents(), reader], recover=False) as remit:
+        before = [await remit.delegate("reader") for _ in range(2)]
+        assert ([one.data for one in before], "cached_from" in before[1].metadata.extra) == ([False, False], True)
+        assert (await merge_work(remit, board, 1)).status == "completed"
+        assert (await remit.delegate("reader")).data is True
+
+
 @pytest.mark.parametrize("is_archived", [False, True])
 async def test_worktree_of_a_killed_process_is_removed_by_the_next_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_archived: bool
