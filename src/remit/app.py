@@ -569,8 +569,8 @@ class Remit:
     def _make_learner(self, limits_for: "Callable[[str], TimeLimits]") -> "LimitLearner | None":
         from remit.runtime.deps import LimitLearner
 
-        mode = self.settings.adaptive_limits
-        return None if mode == "off" else LimitLearner(self.store, limits_for, self.clock, is_used=mode == "on")
+        mode, in_loop = self.settings.adaptive_limits, self.settings.store.url is None
+        return None if mode == "off" else LimitLearner(self.store, limits_for, self.clock, is_used=mode == "on", in_loop=in_loop)
 
     def _named_addresses(self) -> list[str]:
         from remit.runtime.deps import addresses_in

@@ -337,6 +337,7 @@ class _Listener:
         self._watchers: dict[object, Callable[[Change], None]] = {}
         self._is_closed = threading.Event()
         self._is_listening = threading.Event()
+        self._is_connected = True
         self._thread = threading.Thread(target=self._run, name="remit-listen", daemon=True)
         self._thread.start()
 
@@ -360,11 +361,14 @@ class _Listener:
                 with self._connect() as connection:
                     connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
                     self._is_listening.set()
+                    self._is_connected = True
                     self._tell("write")
                     self._tell("cancel")
                     self._listen(connection)
             except psycopg.Error as error:
-                log.warning("Lost the connection that notifies of changes: %s", " ".join(str(error).split()))
+                if self._is_connected:  # once for each outage
+                    log.warning("Lost the connection that notifies of changes: %s", " ".join(str(error).split()))
+                self._is_connected = False
                 self._is_closed.wait(LISTEN_SECONDS)
 
     def _listen(self, connection: Connection) -> None:

@@ -114,7 +114,7 @@ class TemporalEngine(EmbeddedEngine):
 
     async def _is_refused(self, submission: Submission) -> bool:
         if not await super()._is_refused(submission) and self._is_remote(submission):
-            submission.refusal = self._not_for_workers(submission)
+            submission.refusal = await self._not_for_workers(submission)
         return submission.refusal is not None
 
     def _new_run(self, submission: Submission) -> Node:
@@ -122,7 +122,7 @@ class TemporalEngine(EmbeddedEngine):
             return RemoteRun(submission, self)
         return super()._new_run(submission)
 
-    def _not_for_workers(self, submission: Submission) -> Return | None:
+    async def _not_for_workers(self, submission: Submission) -> Return | None:
         delegation, limit = submission.delegation, self.config.deps.settings.queue_limit
         if has_secrets(delegation):
             message = "Its parameters contain a secret, which is neither recorded nor sent to a worker."
@@ -133,7 +133,8 @@ class TemporalEngine(EmbeddedEngine):
             return reply.refused_return(delegation, error)
         if len(self.remote) <= limit:
             return None
-        waiting = sum(head.state is State.QUEUED for head in self.store.heads(list(self.remote)).values())
+        heads = await off_loop(self.store.heads, list(self.remote))
+        waiting = sum(head.state is State.QUEUED for head in heads.values())
         if waiting < limit:
             return None
         message = f"The queue is full: {waiting} delegations of this process wait for a worker."
