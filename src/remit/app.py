@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from remit.system.trust import DeclarationWatch, ProjectTrust
 
 log = logging.getLogger("remit")
+STORE_SECONDS = 10.0
+"""How long closing the store may take: its server may not answer."""
 RECALLED = 50
 """How many earlier messages of a conversation are considered."""
 
@@ -253,7 +255,9 @@ class Remit:
         if self._deps.rules.learner is not None:
             self._deps.rules.learner.close()
         if self._given.store is None:
-            await off_loop(self.store.close)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STORE_SECONDS):
+                    await off_loop(self.store.close)
         return handed_over
 
     @property

@@ -436,8 +436,9 @@ class TemporalEngine(EmbeddedEngine):
         return stubborn + sum(node.is_abandoned for node in ending)
 
     async def _can_continue_elsewhere(self, run: DelegationRun) -> bool:
-        """Claimed work that has not started can start elsewhere."""
-        return run.can_be_drained if not run.started_at else await super()._can_continue_elsewhere(run)
+        """Claimed work that has not started can start elsewhere. The store is not asked: it may be the reason for draining."""
+        may_run_again = not run.started_at or (run.agent.spec.resumable and run.remaining() > 0)
+        return run.can_be_drained and may_run_again and not has_secrets(run.delegation)
 
     async def drain(self) -> list[str]:
         if self._workers is not None:
