@@ -74,6 +74,7 @@ async def test_delegations_wait_for_temporal_until_their_deadline(
         finally:
             server.start()
         assert late.errors[0].code == "TIMEOUT"
+        assert "quick was not started by its deadline: it waited in the task queue remit:c" in late.errors[0].message
         assert [(await handle.result()).data for handle in handles] == list(range(9))
 
 

@@ -245,6 +245,9 @@ class TemporalEngine(EmbeddedEngine):
         ticket = max(LAST_TICKET, (await known(self.store, session_id)).ticket + 1)
         before = await self.recovery.claim(session_id, ticket)
         if before is not None:
+            if before.started_at is None and stop.reason is StopReason.DEADLINE:
+                waited = f"{before.agent} was not started by its deadline: it waited in the task queue {before.queue}."
+                stop = stop._replace(detail=f"{waited} `remit workers` lists who takes work from it.")
             await self.recovery.settle_claimed(before, stop)
         return (await known(self.store, session_id)).result
 
@@ -354,10 +357,7 @@ class TemporalEngine(EmbeddedEngine):
         """Processes of another project of the same name would take each other's delegations."""
         for identity in await self._heard(self.temporal.system_queue):
             process, store = parse_identity(identity)
-            if not store or store == self.temporal.store:
-                continue
-            owner_id, _, host = process.removeprefix("remit ").partition("@")
-            if host != self.owner.host or is_alive(int(owner_id.partition("-")[0]), None):
+            if store and store != self.temporal.store:
                 raise Misused(
                     f"Two projects are named {self.temporal.project!r}: the record of this one is in {self.temporal.store}, "
                     f"and that of {process} in {store}.",
@@ -377,9 +377,12 @@ class TemporalEngine(EmbeddedEngine):
         return {identity: since for identity, since in seconds.items() if since < POLL_SECONDS}
 
     def _is_living(self, identity: str, living: Collection[str]) -> bool:
-        """Temporal lists processes that have ended for some more minutes. Those of another record are not known here."""
+        """Temporal lists ended processes for some more minutes. Those of another record can only be looked for on this host."""
         process, store = parse_identity(identity)
-        return store != self.temporal.store or process.removeprefix("remit ").partition("@")[0] in living
+        owner_id, _, host = process.removeprefix("remit ").partition("@")
+        if store == self.temporal.store:
+            return owner_id in living
+        return not store or host != self.owner.host or is_alive(int(owner_id.partition("-")[0]), None)
 
     async def is_served(self, queue: str, now: datetime | None = None) -> bool:
         return bool(await self._heard(queue, now))
