@@ -251,7 +251,7 @@ def open_to_read(folder: Path, stop_at: float) -> Git:
     """The repository around a folder, without its filters and merge drivers. Raises `GitFailed` if there is none."""
     git = Git(folder=folder, stop_at=stop_at, may_fetch=False)
     git.run("rev-parse", "--git-dir")
-    return held(git, Settings({}, ""))
+    return with_recorded_settings(git, Settings({}, ""))
 
 
 def _runs_changed_file(git: Git, base: str, command: str) -> bool:
