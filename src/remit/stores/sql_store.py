@@ -90,6 +90,10 @@ class SqlStore:
         """Conditions that together are true for all delegations with these states, and each only for some."""
         raise NotImplementedError
 
+    def _newest_scans(self, after: int) -> list[Scan]:
+        """The same for delegations after a number, with the index to use."""
+        return [("WHERE id>?", (after,))]
+
     def _tree_scans(self, root_id: str) -> list[Scan]:
         """The same for a tree."""
         raise NotImplementedError
@@ -116,6 +120,9 @@ class SqlStore:
         limits = _limits_of(connection.execute("SELECT limits FROM principal_limits WHERE principal=?", (principal,)).fetchall())
         return Spending() if limits == Limits() else _total(connection.execute(_SPENT, (principal, principal)).fetchall()), limits
 
+    def _index_children(self) -> None:
+        """Enter new children in indexes, where that is done later."""
+
     # ---- one delegation
 
     def _records(self, where: str, values: Sequence[Any] = ()) -> list[Record]:
@@ -136,7 +143,11 @@ class SqlStore:
         return self._transact(lambda connection: int(connection.execute(statement, values).rowcount))
 
     def newest_by_agent(self, after: int) -> dict[str, int]:
-        return dict(self._read("SELECT agent, max(id) FROM delegations WHERE id>? GROUP BY agent", (after,)))
+        found: dict[str, int] = {}
+        for scan, values in self._newest_scans(after):
+            for agent, number in self._read(f"SELECT agent, max(id) FROM delegations {scan} GROUP BY agent", values):
+                found[agent] = max(number, found.get(agent, 0))
+        return found
 
     def tree(self, root_id: str) -> list[Record]:
         return [record_of(row) for row in self._rows_of_tree(self._read, COLUMNS, root_id)]
@@ -368,6 +379,7 @@ class SqlStore:
 
     def prune(self, *, settled_before: float) -> int:
         """Whole trees, in small transactions, so that writers get the lock in between. Spending is kept."""
+        self._index_children()
         forgotten = 0
         for scan, values in self._scans(SETTLED):
             statement = f"SELECT session_id FROM delegations d WHERE {scan} AND {self.OLD_ROOTS} LIMIT {TREES_AT_ONCE}{self.SKIP_LOCKED}"

@@ -197,18 +197,14 @@ class SqliteStore(SqlStore):
             time.sleep(0.001)  # a waiting writer retries within about this time: let it in
 
     def optimize(self) -> None:
-        """Index new children, and checkpoint the log. PASSIVE blocks no other connection. Under constant writes it never reaches the end of
+        """Checkpoint the log, and index new children. PASSIVE blocks no other connection. Under constant writes it never reaches the end of
         the log, so a large log is forced. Its file is then written again from its start: overwriting a page costs half of extending the
         file by one."""
-        self._index_children()
         with self._aside_lock, database.translating_errors(self.path):
             _, pages, _ = self._aside.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             if pages * database.PAGE_BYTES > LARGE_LOG_BYTES:
                 self._aside.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
-
-    def prune(self, *, settled_before: float) -> int:
         self._index_children()
-        return super().prune(settled_before=settled_before)
 
     def close(self) -> None:
         """The last process that closes the file checkpoints its write-ahead log."""
@@ -243,13 +239,13 @@ class SqliteStore(SqlStore):
         """New children. Always read first: one that is indexed between two reads is then found by both, and not by neither."""
         return (NEW_CHILDREN, ()) if statuses is None else (f"{NEW_CHILDREN} AND +status {self.AMONG}", (self._list(statuses),))
 
-    def newest_by_agent(self, after: int) -> dict[str, int]:
-        new = "SELECT agent, max(id) FROM delegations NOT INDEXED WHERE id>{} GROUP BY agent"
+    def _newest_scans(self, after: int) -> list[Scan]:
         if after:  # few
-            return dict(self._read(new.format("?"), (after,)))
-        found = dict(self._read(new.format("(SELECT up_to FROM index_progress)")))
-        of_all = f"SELECT agent, max(id) FROM delegations INDEXED BY delegations_by_agent WHERE {INDEXED} GROUP BY agent"
-        return {**dict(self._read(of_all)), **found}
+            return [("NOT INDEXED WHERE id>?", (after,))]
+        return [
+            (f"NOT INDEXED WHERE {NEW_CHILDREN}", ()),
+            (f"INDEXED BY delegations_by_agent WHERE {INDEXED}", ()),
+        ]
 
     def _tree_scans(self, root_id: str) -> list[Scan]:
         root, below = "session_id=? AND +parent_id IS NULL", f"root_id=? AND parent_id IS NOT NULL AND {INDEXED}"
