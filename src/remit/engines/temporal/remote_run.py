@@ -12,8 +12,8 @@ from remit.core.events import Event, EventKind
 from remit.core.record import BeginDelegation, Record
 from remit.core.result import Return, StopReason, state_of
 from remit.core.states import State
-from remit.engines.embedded.delegation_run import DelegationRun
-from remit.engines.embedded.handles import LocalHandle, Outcome
+from remit.engines.embedded.delegation_run import DelegationRun, Outcome
+from remit.engines.embedded.handles import LocalHandle
 from remit.engines.embedded.journal import CLOSED, Clash, KeyConflict, OverBudget, Problem
 from remit.runtime.accept import recorded_budget, redraw_session_id
 from remit.runtime.deps import Submission
