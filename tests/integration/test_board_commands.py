@@ -106,13 +106,12 @@ def test_missing_board_is_shown_as_empty(tmp_path: Path) -> None:
 
 
 def test_more_than_five_tasks_need_confirmation(tmp_path: Path) -> None:
-    from remit import Board
-    from remit.board.task_commands import NewTask, abandon, record
+    from remit import Board, NewTask, abandon_tasks, add_task
 
     board = Board(tmp_path)
     for place in range(6):
-        record(board, NewTask(text=f"Task {place}"))
-    abandon(board, range(1, 7), "done with")
+        add_task(board, NewTask(text=f"Task {place}"))
+    abandon_tasks(board, range(1, 7), "done with")
     refused = remit(tmp_path, "todo")
     assert refused.returncode == 5
     assert "6 tasks would be archived, and there is no terminal to ask at." in refused.stderr

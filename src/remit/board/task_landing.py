@@ -212,6 +212,7 @@ class TaskLanding:
     async def land(self, task: Task, records: Sequence[PhaseRecord], commands: tuple[str, ...]) -> ErrorInfo | None:
         """Land the work; None: it has landed. Red or conflicting, it goes back to its agent at most twice."""
         if commit := await self.landed():
+            await self._remit.clear_cache()
             self.summary = f"Merged into {self.workspace.onto} as {commit[:9]}, by a command that was killed after that."
             return None
         if (error := await self._take_over(task, records)) is not None:
@@ -239,6 +240,8 @@ class TaskLanding:
             landing = await self._queue.land(Candidate(workspace=self.workspace, tip=tip, accept=commands, stop_at=self._stop_at))
         finally:
             self._queue.release(self.workspace)
+        if landing.error is None:
+            await self._remit.clear_cache()  # cached results were made from the previous files
         self.notes, self.summary = (*self.notes, *landing.notes), landing.summary
         return landing
 

@@ -14,7 +14,7 @@ from typer import Argument, Option
 from remit.cli import arguments, completion
 from remit.cli.arguments import Timeout, is_bare, pairs
 from remit.cli.exits import Exit, exit_of_return
-from remit.cli.live import await_return, best_show, gone_among, report_dead_work, wait_for_resumed
+from remit.cli.live import await_return, best_show, lost_sessions, report_dead_work, wait_for_resumed
 from remit.cli.project import Project, find_session
 from remit.cli.render import say_aside, say_json
 from remit.core.agents import BUILTIN_TARGETS, AgentSpec
@@ -144,7 +144,7 @@ def resolve_target(agent: str, given: list[str], directory: "Directory") -> tupl
 def stopped_session(project: Project, name: str) -> str:
     with project.store() as store:
         record = find_session(store, name)
-        if gone_among([record], store, project.root):
+        if lost_sessions([record], store, project.root):
             raise Misused(
                 f"{record.session_id} is not settled, but its process is gone.", advice="`remit recover` resumes it, or settles it."
             )

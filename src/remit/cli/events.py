@@ -117,7 +117,7 @@ class Watch:
                 self.words[event.session_id] = Word(text=text, fraction=event.body.get("fraction"))
 
 
-class Spent(NamedTuple):
+class SpendingTotal(NamedTuple):
     """Tokens and money."""
 
     tokens: int = 0
@@ -125,8 +125,10 @@ class Spent(NamedTuple):
     has_unknown: bool = False
     """Whether a model of unknown price was used."""
 
-    def plus(self, other: "Spent") -> "Spent":
-        return Spent(tokens=self.tokens + other.tokens, cost=self.cost + other.cost, has_unknown=self.has_unknown or other.has_unknown)
+    def plus(self, other: "SpendingTotal") -> "SpendingTotal":
+        return SpendingTotal(
+            tokens=self.tokens + other.tokens, cost=self.cost + other.cost, has_unknown=self.has_unknown or other.has_unknown
+        )
 
     def words(self) -> str:
         """`1,234 tokens, 0.0031`; `1,234 tokens, money unknown`; empty if nothing was spent."""
@@ -157,11 +159,11 @@ class SpendMeter:
         """Not shown."""
 
 
-def spent_by(records: "Sequence[Record]", settings: "Settings") -> Spent:
+def spent_by(records: "Sequence[Record]", settings: "Settings") -> SpendingTotal:
     """The spending of a tree. Tokens without a cost belong to a free model or one of unknown price."""
     tokens, cost = sum(record.tokens for record in records), sum(record.cost for record in records)
     is_open = any(record.tokens and not record.cost for record in records)
-    return Spent(tokens=tokens, cost=cost, has_unknown=is_open and not is_priced(settings))
+    return SpendingTotal(tokens=tokens, cost=cost, has_unknown=is_open and not is_priced(settings))
 
 
 def is_priced(settings: "Settings") -> bool:

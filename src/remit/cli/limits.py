@@ -45,7 +45,10 @@ def _look(store: Store | None, name: str, agent: Any, limits: TimeLimits) -> dic
     spec: AgentSpec | None = None if agent is None else agent.spec
     if not samples:
         return None
-    learned, completed = learned_limits(samples, limits), [one.seconds for one in samples if one.is_completed]
+    completed = [one.seconds for one in samples if one.is_completed]
+    learned = learned_limits(samples, limits)
+    if learned is not None and spec is not None and spec.acts_for_caller:
+        learned = learned._replace(idle_seconds=None) if learned.timeout_seconds is not None else None
     return {
         "agent": name,
         "completed": len(completed),

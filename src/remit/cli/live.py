@@ -277,7 +277,7 @@ class LiveView:
         return result
 
 
-def gone_among(records: Sequence[Record], store: Store, root: Path) -> set[str]:
+def lost_sessions(records: Sequence[Record], store: Store, root: Path) -> set[str]:
     """Session ids whose process is gone."""
     if all(record.state.is_settled for record in records):
         return set()
@@ -289,7 +289,7 @@ async def report_dead_work(remit: "Remit", key: str | None = None) -> list[str]:
     """Report once that work of dead processes is waiting. Resumes it only if it has this `key`; returns the resumed sessions."""
     store = remit.store
     live = await off_loop(store.live)
-    gone = await off_loop(gone_among, live, store, remit.root) if live else set()
+    gone = await off_loop(lost_sessions, live, store, remit.root) if live else set()
     if not gone:
         return []
     holder = None if key is None else await off_loop(store.by_key, key)

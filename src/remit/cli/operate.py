@@ -23,6 +23,7 @@ from remit.core.settings import Settings
 from remit.core.states import State
 from remit.stores import must_have_no_password, without_password
 from remit.stores.rows import TABLES, Row, fit_columns
+from remit.system.files import walk
 from remit.system.liveness import living_owners
 from remit.system.settings_files import load_settings
 
@@ -106,10 +107,10 @@ def _files(root: Path) -> Iterator[Path]:
     for name in SAVED:
         if (root / name).is_file() and not (root / name).is_symlink():
             yield root / name
-        for folder, folders, names in os.walk(root / name):
+        for folder, folders, names in walk(root / name):
             here = PurePosixPath(Path(folder).relative_to(root).as_posix())
-            folders[:] = sorted(one for one in folders if str(here / one) not in _NOT_SAVED)
-            for one in sorted(names):
+            folders[:] = [one for one in folders if str(here / one) not in _NOT_SAVED]
+            for one in names:
                 path = Path(folder) / one
                 if str(here / one) not in (*_NOT_SAVED, *_LOGS) and path.is_file() and not path.is_symlink():
                     yield path
@@ -240,9 +241,10 @@ async def _prune(project: Project, days: float) -> Exit:
 
 def _bytes(folder: Path) -> int:
     total = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):
-            total += path.stat().st_size if path.is_file() else 0
+    for place, _, names in walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_size
     return total
 
 

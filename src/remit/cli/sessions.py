@@ -14,9 +14,9 @@ from typer import Option
 
 from remit.app import Remit
 from remit.cli.arguments import Session, parse_time
-from remit.cli.events import LOOK_SECONDS, Spent, Watch, event_text, gist_of, spent_by
+from remit.cli.events import LOOK_SECONDS, SpendingTotal, Watch, event_text, gist_of, spent_by
 from remit.cli.exits import Exit, exit_of_return, exit_of_state
-from remit.cli.live import GONE, STUCK_WORDS, gone_among, wait_for_resumed
+from remit.cli.live import GONE, STUCK_WORDS, lost_sessions, wait_for_resumed
 from remit.cli.project import NOTHING_YET, Project, find_session
 from remit.cli.render import (
     MARKS,
@@ -74,7 +74,7 @@ def show(
         record = find_session(store, session)
         records = below(store.tree(record.root_id), record.session_id) or [record]
         said = store.events(record.session_id)
-        gone = gone_among(records, store, project.root)
+        gone = lost_sessions(records, store, project.root)
     if project.as_json:
         spent = _spent(records, project)
         say_json(
@@ -130,9 +130,9 @@ def _costs(record: Record, records: list[Record], project: Project) -> Iterator[
         yield "in all", f"{_spent(records, project).words()}, with all delegations below"
 
 
-def _spent(records: list[Record], project: Project) -> Spent:
+def _spent(records: list[Record], project: Project) -> SpendingTotal:
     if not any(one.tokens or one.cost for one in records):
-        return Spent()
+        return SpendingTotal()
     try:
         settings = project.settings
     except Misused:  # spending is shown even if the settings are invalid
@@ -361,7 +361,7 @@ def history(
     with project.history() as store:
         if store is not None:
             records = store.history(replace(query, root_id=find_session(store, tree).root_id if tree else None))
-            gone = gone_among(records, store, project.root)
+            gone = lost_sessions(records, store, project.root)
     empty = NOTHING_YET if store is None else "No delegation matches."
     return project.answer(
         lambda: {"delegations": [record_document(r) | {"stuck": GONE if r.session_id in gone else None} for r in records]},
@@ -416,7 +416,7 @@ def _events(store: Store, project: Project, asked: Record) -> Iterator[tuple[Eve
     while True:
         # Check the process before reading the record: a return written just before its end is still seen.
         known = store.get(asked.session_id) if time.monotonic() > checked_at + OWNER_SECONDS else None
-        is_gone = known is not None and bool(gone_among([known], store, project.root))
+        is_gone = known is not None and bool(lost_sessions([known], store, project.root))
         if known is not None:
             checked_at = time.monotonic()
         if (seen := store.change_stamp()) != stamp or is_gone:
@@ -490,7 +490,7 @@ async def _cancel(project: Project, session_id: str, reason: str) -> Exit:
     async with project.open(approver=None) as remit:
         record = await remit.describe(session_id)
         resumed: list[str] = []
-        if await asyncio.to_thread(gone_among, [record], remit.store, project.root):  # it must be taken over before it can be cancelled
+        if await asyncio.to_thread(lost_sessions, [record], remit.store, project.root):  # it must be taken over before it can be cancelled
             resumed = (await remit.recover()).resumed
         code = _cancelled(project, await remit.cancel(session_id, reason), session_id)
         await wait_for_resumed(remit, [one for one in resumed if one != session_id], as_json=project.as_json)

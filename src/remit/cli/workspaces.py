@@ -21,7 +21,7 @@ from remit.board.task import Task
 from remit.board.task_landing import forget_work
 from remit.cli import completion
 from remit.cli.exits import Exit
-from remit.cli.live import GONE, gone_among
+from remit.cli.live import GONE, lost_sessions
 from remit.cli.project import Project, find_session, need_store
 from remit.cli.render import MARKS, ROOMY_COLUMNS, console, count, cut, duration, harmless, one_line, say, say_aside, short, table
 from remit.core.cache import CACHE_KEYS
@@ -137,7 +137,7 @@ def _places(project: Project, names: Sequence[str]) -> list[Place]:
         sessions = {workspace.session_id: last.get(workspace.session_id, workspace.session_id) for workspace in found}
         records = {} if store is None else {name: store.get(session) for name, session in sessions.items() if session}
         known = [record for record in records.values() if record is not None]
-        gone = set() if store is None else gone_among(known, store, project.root)
+        gone = set() if store is None else lost_sessions(known, store, project.root)
 
     def place(workspace: "Workspace") -> Place:
         record = records.get(workspace.session_id)

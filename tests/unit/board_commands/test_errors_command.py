@@ -199,10 +199,10 @@ async def test_ledger_is_updated_later_if_the_end_of_a_task_was_not_recorded(
 
 def test_error_ids_of_a_task_take_precedence_over_the_ledger(tmp_path: Path, ledger: ErrorLedger) -> None:
     """The state after a crash between the two writes."""
-    from remit.board.task_commands import NewTask, record
+    from remit import NewTask, add_task
 
     board = Board(tmp_path)
-    record(board, NewTask(text="Fix it"))
+    add_task(board, NewTask(text="Fix it"))
     with board.change() as draft:
         ids = [entry.id for entry in ledger.entries()]
         draft.state = draft.state.with_task(replace(draft.state.task(1), extra={"error_ids": ids}))
