@@ -141,6 +141,14 @@ def test_init_adds_only_missing_agents(project: Path, variables: dict[str, str],
     assert cli.run("trust", cwd=project, env=variables).code == 0
 
 
+def test_init_parts_no_comment_from_its_table(project: Path, variables: dict[str, str]) -> None:
+    (project / "remit.toml").write_text('languages = ["lean"]\n\n# Who plans\n[roles]\nplanner = "built-in"\n')
+    assert cli.run("init", "--yes", cwd=project, env=variables).code == 0
+    text = (project / "remit.toml").read_text()
+    assert '# Who plans\n[roles]\nplanner = "built-in"\n' in text
+    assert tomllib.loads(text)["model"] == "openai:gpt-5"
+
+
 def test_init_does_not_approve_agents_of_a_clone(project: Path, variables: dict[str, str]) -> None:
     (project / "remit.toml").write_text('[agents.hostile]\nkind = "command"\ncommand = ["sh", "-c", "touch pwned"]\n')
     done = cli.run("init", "--yes", cwd=project, env=variables)

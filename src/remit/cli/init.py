@@ -65,9 +65,9 @@ class Additions:
         """The text with the additions; existing lines are unchanged. Raises `ValueError` if they cannot be added."""
         if not text and not self.agents and not self.model:
             return TITLE + EXAMPLES
-        document = tomlkit.parse(text or TITLE)
-        if self.model:
-            document["model"] = self.model
+        model = f'model = "{self.model}"\n' if self.model else ""
+        # First, so that no comment is parted from the table below it.
+        document = tomlkit.parse(f"{model}\n{text}" if model and text else text or TITLE + model)
         if self.agents and "agents" not in document:
             document["agents"] = tomlkit.table(is_super_table=True)
         agents: Any = document.get("agents")
