@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from remit.system.trust import DeclarationWatch, ProjectTrust
 
 log = logging.getLogger("remit")
+STORE_SECONDS = 10.0
+"""How long closing the store may take: its server may not answer."""
 RECALLED = 50
 """How many earlier messages of a conversation are considered."""
 
@@ -253,7 +255,9 @@ class Remit:
         if self._deps.rules.learner is not None:
             self._deps.rules.learner.close()
         if self._given.store is None:
-            await off_loop(self.store.close)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STORE_SECONDS):
+                    await off_loop(self.store.close)
         return handed_over
 
     @property
@@ -573,8 +577,8 @@ class Remit:
     def _make_learner(self, limits_for: "Callable[[str], TimeLimits]") -> "LimitLearner | None":
         from remit.runtime.deps import LimitLearner
 
-        mode = self.settings.adaptive_limits
-        return None if mode == "off" else LimitLearner(self.store, limits_for, self.clock, is_used=mode == "on")
+        mode, in_loop = self.settings.adaptive_limits, self.settings.store.url is None
+        return None if mode == "off" else LimitLearner(self.store, limits_for, self.clock, is_used=mode == "on", in_loop=in_loop)
 
     def _named_addresses(self) -> list[str]:
         from remit.runtime.deps import addresses_in

@@ -128,6 +128,15 @@ def test_commits_are_off_without_git_or_a_checkout(tmp_path: Path, repository: P
     assert commit(repository, ["README.md"], "task 1: x") == CommitResult()
 
 
+@pytest.mark.parametrize("where", ["remit.toml", "pyproject.toml", "environment"])
+def test_commits_can_be_switched_off(repository: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    if where == "environment":
+        monkeypatch.setenv("REMIT_BOARD_COMMITS", "false")
+    else:
+        put(repository, where, f"{'[tool.remit]' if where == 'pyproject.toml' else ''}\nboard_commits = false\n")
+    assert commit(repository, [put(repository, "a.md")], "task 1: x") == CommitResult()
+
+
 def test_repository_without_a_commit_and_detached_head(tmp_path: Path, repository: Path) -> None:
     fresh = tmp_path / "fresh"
     git(tmp_path, "init", "-q", "fresh")

@@ -187,6 +187,33 @@ async def test_database_outage_loses_and_repeats_nothing(tmp_path: Path, how: st
     assert sorted(ran) == [*range(20), 100]
 
 
+async def test_database_that_does_not_answer_delays_no_return(tmp_path: Path, server: str) -> None:
+    """Connections stay open. Adaptive limits, which are read from the record, do not wait for it either."""
+    port = int(str(conninfo_to_dict(server)["port"]))
+    gate, runs = asyncio.Event(), asyncio.Event()
+
+    @agent("gated", timeout=120)
+    async def gated(ctx: Context) -> str:
+        runs.set()
+        await gate.wait()
+        return "done"
+
+    with contextlib.closing(Proxy(port)) as proxy:
+        settings = {"store": {"url": server.replace(str(port), str(proxy.port)), "schema": new_schema()}, "adaptive_limits": "on"}
+        async with Remit.open(tmp_path, agents=[gated, echo], settings=settings) as remit:
+            handle = await remit.start("gated")
+            await runs.wait()
+            proxy.stall()
+            gate.set()
+            late = await asyncio.wait_for(remit.delegate("echo", text="x", timeout=1), 60)
+            done = await asyncio.wait_for(handle.result(), 60)
+            proxy.restore()
+            assert (late.errors[0].code, done.data) == ("TIMEOUT", "done")
+            while remit.store.live():  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            assert (await remit.describe(handle.session_id)).state == "completed"
+
+
 def test_connection_errors_are_named_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with postgres_server() as server:
         PostgresStore(server.url).close()

@@ -8,7 +8,7 @@
 
 `open_remit(root, agents, **settings)` opens a `Remit` on the engine under test (see `engine_samples.OpenRemit`). A check closes what
 it opens and raises `AssertionError` when a promise is broken. Here: recording, streaming, keys, checkpoints, cancelling; the others
-are in `engine_time_suite` and `engine_tree_suite`.
+are in `engine_time_suite`, `engine_tree_suite` and `engine_features`.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from typing import Any
 
 from remit import Context, EventKind, State, Status, StopReason, agent
 from remit.testing import Scripted, answer, fail, hang, say, wait
-from support import engine_time_suite, engine_tree_suite
+from support import engine_features, engine_time_suite, engine_tree_suite
 from support.engine_samples import DURABILITY_CHECKS, ENGINE_CHECKS, Check, OpenRemit, code_of, durable, promise, until
 
-__all__ = ["DURABILITY_CHECKS", "ENGINE_CHECKS", "Check", "OpenRemit", "engine_time_suite", "engine_tree_suite"]
+__all__ = ["DURABILITY_CHECKS", "ENGINE_CHECKS", "Check", "OpenRemit", "engine_features", "engine_time_suite", "engine_tree_suite"]
 
 
 # ---- recorded and settled

@@ -65,7 +65,7 @@ async def work_done_before_the_deadline_is_returned(open_remit: OpenRemit, root:
 
 @promise
 async def an_answer_that_comes_while_it_is_stopped_is_not_lost(open_remit: OpenRemit, root: Path) -> None:
-    @agent("late", timeout=0.2)
+    @agent("late", timeout=0.5)  # a worker on a busy machine gets it only after 0.2 s
     async def late() -> str:
         try:
             await asyncio.sleep(60)
@@ -132,7 +132,7 @@ async def an_agent_that_ignores_cancellation_is_abandoned_and_reported(open_remi
     end = asyncio.Event()
     heard: list[str] = []
 
-    @agent("stubborn", timeout=0.2)
+    @agent("stubborn", timeout=0.5)
     async def stubborn(ctx: Context) -> str:
         while not end.is_set():
             try:
@@ -148,7 +148,7 @@ async def an_agent_that_ignores_cancellation_is_abandoned_and_reported(open_remi
     async with open_remit(root, [stubborn]) as remit:
         began = time.monotonic()
         result = await remit.delegate("stubborn")
-        assert time.monotonic() - began < 0.2 + allowed(OVERRUN_SECONDS)
+        assert time.monotonic() - began < 0.5 + allowed(OVERRUN_SECONDS)
         assert result.stop_reason is StopReason.DEADLINE
         assert "stubborn" in remit.export_state()["abandoned"][result.session_id]
         end.set()

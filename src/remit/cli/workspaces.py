@@ -16,6 +16,7 @@ from typer import Argument, Option
 from remit.board.board import Board
 from remit.board.claims import holder_of
 from remit.board.implement import merge_work
+from remit.board.task import State as BoardState
 from remit.board.task import Task
 from remit.board.task_landing import forget_work
 from remit.cli import completion
@@ -127,7 +128,8 @@ def _places(project: Project, names: Sequence[str]) -> list[Place]:
         workspace for session_id in list_workspaces(project.root) if (workspace := load_workspace(project.root, session_id)) is not None
     ]
     found.sort(key=lambda workspace: workspace.made_at)
-    tasks = {workspace.session_id: _task_of(project, workspace.task) for workspace in found if workspace.task}
+    board = Board(project.root).look().state if any(workspace.task for workspace in found) else BoardState()
+    tasks = {workspace.session_id: board.find(workspace.task) for workspace in found if workspace.task}
     with project.history() as store:
         if names:
             found = _named(store, found, names)
@@ -149,10 +151,6 @@ def _places(project: Project, names: Sequence[str]) -> list[Place]:
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return list(pool.map(place, found))
-
-
-def _task_of(project: Project, number: int) -> "Task | None":
-    return Board(project.root).look().state.find(number)
 
 
 def _in_use(project: Project, number: int) -> str:

@@ -62,6 +62,8 @@ class CallStep(Step):
     request: Request
     has_references: bool = field(default=True, compare=False)
     """False: its parameters are given to the agent as they are."""
+    has_options: bool = field(default=True, compare=False)
+    """False: it is an agent and its parameters, nothing else."""
 
     def to_dict(self) -> dict[str, Any]:
         asked = self.request
@@ -265,15 +267,18 @@ def composition_from(document: Mapping[str, Any]) -> Step:
     return root
 
 
-Place = tuple[int, ...]
-"""The positions of the enclosing steps and of the step itself, outermost first."""
+Place = tuple[int | str, ...]
+"""The positions of the enclosing steps and of the step itself, outermost first; when it runs, with the items it runs for."""
+
+
+def dotted(place: Place) -> str:
+    """`1[3].0`"""
+    return str(place[0]) if len(place) == 1 else ".".join(map(str, place)).replace(".[", "[")
 
 
 def words_for(place: Place, id: str = "") -> str:
     """`Step 1.0 (files)`: the name of a step in messages."""
-    if not place:
-        return "The composition"
-    return f"Step {'.'.join(map(str, place))}" + (f" ({id})" if id else "")
+    return (f"Step {dotted(place)}" if place else "The composition") + (f" ({id})" if id else "")
 
 
 class _DocumentReader:
@@ -302,8 +307,10 @@ class _DocumentReader:
         if not document.keys() <= _KNOWN[kind]:
             raise _unknown_key(document, kind, where)
         if kind == "call":
-            request = _request(document, where)
-            return CallStep(request=request, id=id_, has_references=self._has_references and has_references(request.parameters))
+            options = OPTIONS & document.keys()
+            request = _request(document, options, where)
+            is_open = self._has_references and has_references(request.parameters)
+            return CallStep(request=request, id=id_, has_references=is_open, has_options=bool(options))
         return self._build(kind, document, place, where, id_)
 
     def _build(self, kind: str, document: Mapping[str, Any], place: Place, where: str, id_: str) -> Step:
@@ -345,7 +352,7 @@ class _DocumentReader:
         if agent.__class__ is not str or not agent or parameters.__class__ is not dict:
             return None
         self._count += 1
-        return CallStep(request=Request(agent, parameters), has_references=False)
+        return CallStep(request=Request(agent, parameters), has_references=False, has_options=False)
 
     def _id(self, value: object, place: Place) -> str:
         if value == "":
@@ -375,12 +382,12 @@ def _unknown_key(document: Mapping[str, Any], kind: str, where: str) -> Misused:
     return _fault(where, f"unknown key {shorten(repr(name), 60)}", advice)
 
 
-def _request(document: Mapping[str, Any], where: str) -> Request:
+def _request(document: Mapping[str, Any], options: Iterable[str], where: str) -> Request:
     parameters = document.get("parameters")
     if parameters is not None and not isinstance(parameters, Mapping):
         raise _fault(where, f"parameters are an object, not {shorten(repr(parameters), 60)}", "")
     try:
-        return call(document["call"], parameters=parameters, **{name: document[name] for name in OPTIONS & document.keys()})
+        return call(document["call"], parameters=parameters, **{name: document[name] for name in options})
     except Misused as fault:
         raise _fault(where, fault.message.rstrip("."), fault.advice, fault.code) from None
 
@@ -503,6 +510,10 @@ class _Scope:
             raise _fault(where, f"over is a reference or a list, not {shorten(repr(step.over), 60)}", 'Write e.g. "over": "0#/files".')
         if step.into and not isinstance(step.step, CallStep):
             raise _fault(where, "into needs a call; steps inside refer to the item themselves", 'Write {"$": "item"} in their parameters.')
+        if step.into and isinstance(step.step, CallStep) and step.into in step.step.request.parameters:
+            raise _fault(
+                where, f"the call has the parameter {step.into!r:.60} already", "Name another parameter in into, or leave it out there."
+            )
         inside = (value for one in walk(step.step) for value in one.values())
         if not step.into and not any(one.step == ITEM for one in references_in(list(inside))):
             raise _fault(where, "no step inside takes the item", 'Name the parameter in into, or write {"$": "item"}.')

@@ -592,6 +592,8 @@ def a_delegation_of_a_queue_is_claimed_once_for_each_ticket(open_store: OpenStor
         assert not second.apply([outcome(1)]).already_settled
         assert first.claim(session(1), ticket=3, owner="one") is None, "it has ended"
         assert first.claim(session(2), ticket=1, owner="one") is None
+        first.apply([RecordDelegation(record(3))])
+        assert second.claim(session(3), ticket=1, owner="two") is None, "it runs where it was made, in no queue"
 
 
 @_promise

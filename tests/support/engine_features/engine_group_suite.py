@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from remit import Context, Effect, Remit, State, StopReason, best, call, sequence
+from remit import Context, Effect, Remit, State, StopReason, agent, best, call, sequence
 from remit.agents.definition import definition_of
 from remit.testing import Scripted, answer, fail, hang, wait
 from support.engine_samples import OpenRemit, code_of, promise, until
@@ -21,7 +21,7 @@ async def a_group_adds_no_depth_and_no_name_and_its_choice_is_on_record(open_rem
     async with open_remit(root, [Scripted("a", answer(1)), Scripted("b", answer(2))]) as remit:
         _declare(remit, group=["a", "b"], by="order")
         done = await remit.delegate("team", n=1)
-        assert done.data == 1
+        assert (done.data, done.warnings) == (1, ())
         assert done.metadata.extra["route"]["chosen"] == "a"
         group, member = await remit.tree(done.session_id)
         assert (group.agent, member.agent, member.depth, member.path) == ("team", "a", 1, ("orchestrator", "a"))
@@ -55,6 +55,27 @@ async def a_failure_is_followed_by_the_next_member_only_if_that_is_safe(open_rem
             _declare(remit, group=["a", "b"], by="order")
             done = await remit.delegate("team")
             assert (done.metadata.extra["route"]["chosen"], done.ok) == (chosen, chosen == "b"), declared
+
+
+@promise
+async def a_member_that_is_refused_is_followed_by_the_next(open_remit: OpenRemit, root: Path) -> None:
+    """Nothing has run: a member that called the group would be a cycle, and another one does not take these parameters."""
+
+    @agent("lead")
+    async def lead(ctx: Context) -> Any:
+        return (await ctx.delegate("team", n=1)).data
+
+    @agent("strict")
+    async def strict(text: str) -> str:
+        return text
+
+    async with open_remit(root, [lead, strict, Scripted("last", answer("done"))]) as remit:
+        _declare(remit, group=["lead", "strict", "last"], by="order")
+        done = await remit.delegate("lead")
+        assert done.data == "done"
+        (group,) = [one for one in await remit.tree(done.session_id) if one.agent == "team"]
+        assert group.result is not None
+        assert [one["member"] for one in group.result.metadata.extra["route"]["tried"]] == ["lead", "strict", "last"]
 
 
 @promise

@@ -100,6 +100,11 @@ class Watcher:
 
         return end
 
+    def head(self, session_id: str) -> Head | None:
+        """The last known state of a watched delegation."""
+        watched = self._watched.get(session_id)
+        return None if watched is None else watched.head
+
     def _add_follower(self, session_id: str) -> WatchedDelegation:
         watched = self._watched.get(session_id)
         if watched is None:
@@ -151,7 +156,7 @@ class Watcher:
             while self._watched:
                 began, seconds = loop.time(), 0.0
                 with contextlib.suppress(Unavailable):  # the database is busy or gone: waiters get the error on their own read
-                    seconds = await self._look()
+                    seconds = await self._look(changes)
                     if began >= owners_at:
                         owners_at = began + OWNERS_SECONDS
                         await self._watch_owners()
@@ -160,9 +165,9 @@ class Watcher:
             changes.close()
             self._tell_all()
 
-    async def _look(self) -> float:
+    async def _look(self, changes: StoreChanges) -> float:
         """Returns the duration of the poll."""
-        stamp = self._store.change_stamp()
+        stamp = await changes.stamp()
         is_same = stamp == self._stamp
         wanted = [session_id for session_id, watched in self._watched.items() if not is_same or watched.head is None]
         if not wanted:
