@@ -199,20 +199,20 @@ PARAMETERS = (
 )
 
 
-def test_parameters_are_validated_without_import_before_anything_runs(tmp_path: Path) -> None:
+async def test_parameters_are_validated_without_import_before_anything_runs(tmp_path: Path) -> None:
     functions = [
         f"@agent('a{number}', isolation='process')\ndef a{number}({signature}): ...\n"
         for number, (signature, _, _) in enumerate(PARAMETERS)
     ]
     project(tmp_path, mine="import datetime, pathlib\nfrom remit import agent\n" + "".join(functions))
-    _, directory = describe(tmp_path, approved=True)
-    for number, (signature, given, fault) in enumerate(PARAMETERS):
-        found = ""
-        mine = directory.find(f"a{number}")
-        assert mine is not None
-        try:
-            assert mine.check(given) == given
-        except RemitError as error:
-            found = error.message
-        assert fault in found, signature
-        assert bool(fault) == bool(found), signature
+    async with Remit.open(tmp_path) as remit:
+        for number, (signature, given, fault) in enumerate(PARAMETERS):
+            found = ""
+            mine = remit.directory.find(f"a{number}")
+            assert mine is not None
+            try:
+                assert mine.check(given) == given
+            except RemitError as error:
+                found = error.message
+            assert fault in found, signature
+            assert bool(fault) == bool(found), signature

@@ -22,15 +22,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from pydantic_core import SchemaValidator, ValidationError, core_schema, to_json
+from pydantic_core import to_json
 
-from remit.agents.function import FunctionAgent, spec_from_wire, spec_to_wire, wrong_parameters
+from remit.agents.function import FunctionAgent, spec_from_wire, spec_to_wire
 from remit.agents.process.target import Place, Target, load_file, must_have_name
 from remit.agents.project_files import bytes_of
 from remit.core.agents import NOT_APPROVED, AgentSpec, Isolation, agent_name
 from remit.core.context import Context
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
-from remit.core.parameters import declared_names
 from remit.system.files import cache_folder, private_folder, read_private, write_private
 from remit.system.interpreter import BASIC, OWN, TOOLCHAINS, agent_path, listed_environment, module_command
 from remit.system.processes import adopt_orphans, descendants, die_with_parent, kill_tree
@@ -75,13 +74,12 @@ class PythonFile:
 
 
 class FileAgent:
-    """An agent of a Python file, from its description. Listing it and checking parameters import nothing."""
+    """An agent of a Python file, from its description. Listing it imports nothing; its executor checks parameters and runs it."""
 
-    __slots__ = ("_file", "_validator", "spec", "target")
+    __slots__ = ("_file", "spec", "target")
 
     def __init__(self, file: PythonFile, described: Mapping[str, Any]) -> None:
         self._file = file
-        self._validator: ParametersValidator | None = None
         source = f"{file.path}:{described['qualname']}"
         self.spec = spec_from_wire({**described["spec"], "acts_for_caller": False, "source": source})
         if self.spec.isolation is Isolation.PROCESS:
@@ -89,14 +87,10 @@ class FileAgent:
         self.target = Target(place=Place.FILE, module=file.module, file=file.real, digest=file.digest, qualname=str(described["qualname"]))
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Check by the schema, as far as plain types go; the rest is validated where the file is loaded."""
-        if self._validator is None:
-            self._validator = ParametersValidator(self.spec)
-        self._validator.check(parameters)
-        return parameters
+        raise Misused(f"{self.spec.name} is only listed here: nothing runs it.")
 
     async def perform(self, ctx: Context, arguments: Any) -> Any:
-        raise Misused(f"{self.spec.name} is only listed here: nothing runs it.")
+        self.check(arguments)
 
     def load(self) -> FunctionAgent:
         """The agent itself; imports its file in this process."""
@@ -251,55 +245,6 @@ class Descriptions:
             kept = list(self._folder.iterdir())
             for old in sorted(kept, key=lambda one: one.stat().st_mtime)[: max(0, len(kept) - KEPT)]:
                 old.unlink()
-
-
-class ParametersValidator:
-    """Checks parameters by an agent's schema, as far as plain types go."""
-
-    def __init__(self, spec: AgentSpec) -> None:
-        self._agent = spec.name
-        self._names = spec.parameters_schema.get("properties", {})
-        self._validator = SchemaValidator(_parameters_schema(spec.parameters_schema))
-
-    def check(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Parameters under their declared names. Raises `Misused` with each fault."""
-        known = parameters.keys() <= self._names.keys()
-        named = dict(parameters) if known else declared_names(parameters, self._names, self._agent)
-        try:
-            checked: dict[str, Any] = self._validator.validate_python(named)
-        except ValidationError as error:
-            raise wrong_parameters(self._agent, error, tuple(self._names)) from None
-        return checked
-
-
-def _parameters_schema(schema: Mapping[str, Any]) -> core_schema.CoreSchema:
-    required = schema.get("required", ())
-    fields = {
-        name: core_schema.typed_dict_field(_value_schema(value), required=name in required)
-        for name, value in schema.get("properties", {}).items()
-    }
-    return core_schema.typed_dict_schema(fields, extra_behavior="forbid" if schema.get("additionalProperties") is False else "allow")
-
-
-def _value_schema(schema: Mapping[str, Any]) -> core_schema.CoreSchema:
-    if "anyOf" in schema:
-        kinds = [_value_schema(one) for one in schema["anyOf"] if one.get("type") != "null"]
-        found = kinds[0] if len(kinds) == 1 else core_schema.union_schema([*kinds])
-        return found if len(kinds) == len(schema["anyOf"]) else core_schema.nullable_schema(found)
-    match schema.get("type"):
-        case "array":
-            return core_schema.list_schema(_value_schema(schema.get("items", {})))
-        case "string" if "format" in schema:
-            return core_schema.any_schema()
-        case str(kind):
-            return _PLAIN.get(kind, core_schema.any_schema())
-    return core_schema.any_schema()
-
-
-_PLAIN: Mapping[str, core_schema.CoreSchema] = {
-    "integer": core_schema.int_schema(), "number": core_schema.float_schema(), "boolean": core_schema.bool_schema(),
-    "string": core_schema.str_schema(), "null": core_schema.none_schema(), "object": core_schema.dict_schema(),
-}  # fmt: skip
 
 
 def _describe_in_child(files: Sequence[PythonFile], seconds: float) -> list[Mapping[str, Any]]:

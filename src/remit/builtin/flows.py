@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from remit.agents.executors import ParametersValidator
 from remit.agents.project_files import NotApproved, bytes_of
-from remit.agents.python_files import ParametersValidator, UnapprovedAgent
+from remit.agents.python_files import UnapprovedAgent
 from remit.builtin.compose import SPEC, ComposeAgent, Flows, Plan
 from remit.core.agents import FLOW, AgentSpec, agent_name
 from remit.core.composition import Step, composition_from
