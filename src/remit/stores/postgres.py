@@ -5,8 +5,10 @@ write whose commit was cut off: rows written before are recognised and not repor
 
 import contextlib
 import logging
+import os
 import re
 import secrets
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -179,7 +181,10 @@ class PostgresStore(SqlStore):
     def close(self) -> None:
         if self._listener is not None:
             self._listener.close()
-        with self._lock:
+        if not self._lock.acquire(timeout=LISTEN_SECONDS):
+            self._hang_up()
+            self._lock.acquire()
+        try:
             with contextlib.suppress(psycopg.Error):
                 if self._writer is not None and not self._writer.closed:
                     self._writer.execute(  # counters of this writer continue, so that no stamp repeats
@@ -191,6 +196,14 @@ class PostgresStore(SqlStore):
                     self._writer.close()
             self._writer = None
             self._pool.close()
+        finally:
+            self._lock.release()
+
+    def _hang_up(self) -> None:
+        """End a write that waits for a server that does not answer: the interpreter waits for its thread."""
+        if (writer := self._writer) is not None:
+            with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(writer.fileno())) as line:
+                line.shutdown(socket.SHUT_RDWR)
 
     # ---- indexes: the server chooses them
 
@@ -340,6 +353,7 @@ class _Listener:
         self._watchers: dict[object, Callable[[Change], None]] = {}
         self._is_closed = threading.Event()
         self._is_listening = threading.Event()
+        self._is_connected = True
         self._thread = threading.Thread(target=self._run, name="remit-listen", daemon=True)
         self._thread.start()
 
@@ -363,11 +377,14 @@ class _Listener:
                 with self._connect() as connection:
                     connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
                     self._is_listening.set()
+                    self._is_connected = True
                     self._tell("write")
                     self._tell("cancel")
                     self._listen(connection)
             except psycopg.Error as error:
-                log.warning("Lost the connection that notifies of changes: %s", " ".join(str(error).split()))
+                if self._is_connected:  # once for each outage
+                    log.warning("Lost the connection that notifies of changes: %s", " ".join(str(error).split()))
+                self._is_connected = False
                 self._is_closed.wait(LISTEN_SECONDS)
 
     def _listen(self, connection: Connection) -> None:

@@ -342,7 +342,7 @@ class SqlStore:
         return sorted(map(record_of, taken), key=lambda record: order[record.session_id])
 
     def claim(self, session_id: str, *, ticket: int, owner: str) -> Record | None:
-        update = "UPDATE delegations SET owner=?, ticket=? WHERE session_id=? AND ticket<? AND settled_at IS NULL"
+        update = "UPDATE delegations SET owner=?, ticket=? WHERE session_id=? AND ticket<? AND settled_at IS NULL AND queue IS NOT NULL"
 
         def claimed(connection: Connection) -> Record | None:
             before = connection.execute(f"{SELECT} WHERE session_id=?{self.FOR_UPDATE}", (session_id,)).fetchone()

@@ -19,7 +19,7 @@ from remit.core.result import Artifact, Return, Status, StopReason, state_of
 from remit.core.states import State
 from remit.engines.embedded.deadlines import BlockedLoop, RunTimer, let_go
 from remit.engines.embedded.handles import LocalHandle, Node, WaitedHandle
-from remit.engines.embedded.journal import Clash, KeyTaken, OverBudget, Overruled, Problem
+from remit.engines.embedded.journal import Clash, KeyConflict, OutcomeConflict, OverBudget, Problem
 from remit.runtime import reply
 from remit.runtime.accept import accept, queue_full, recorded_budget
 from remit.runtime.deps import RuntimeDeps, Submission
@@ -318,7 +318,7 @@ class DelegationRun(LocalRun):
         self._engine.unregister(self, was_recorded=False)
         if isinstance(problem, Unavailable):
             self.outcome.fail(problem)
-        elif isinstance(problem, KeyTaken) and not self.outcome.yield_key(problem.session_id):
+        elif isinstance(problem, KeyConflict) and not self.outcome.yield_key(problem.session_id):
             self._engine.spawn(self._engine.answer_from_holder(self, problem.session_id))
 
     def _refuse(self, error: ErrorInfo) -> None:
@@ -580,7 +580,7 @@ class DelegationRun(LocalRun):
     def _settle(self, result: Return) -> None:
         """Write the outcome, then report it. Once."""
         if self._later:
-            self._say_later()
+            self._emit_deferred()
         self._move(SETTLED)
         self.result = result
         engine, steps = self._engine, self.submission.step_times
@@ -601,7 +601,7 @@ class DelegationRun(LocalRun):
     def _on_settled(self, problem: Problem) -> None:
         result = self.result
         assert result is not None
-        if isinstance(problem, Overruled):
+        if isinstance(problem, OutcomeConflict):
             self._engine.spawn(self._finish_as_recorded(result))
             return
         if problem is not None:
@@ -706,9 +706,9 @@ class DelegationRun(LocalRun):
     def notice_later(self, message: str) -> None:
         """Called by a signal handler inside its agent: emitted when the agent yields to the loop, and at the latest before its outcome."""
         self._later = (*self._later, message)
-        self._engine.loop.call_soon_threadsafe(self._say_later)
+        self._engine.loop.call_soon_threadsafe(self._emit_deferred)
 
-    def _say_later(self) -> None:
+    def _emit_deferred(self) -> None:
         messages, self._later = self._later, ()
         for message in messages:
             self.notice(message)
