@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from remit import AgentDefinition, AgentPort, AgentSpec, Context, FunctionAgent, Isolation, Remit, RemitError, Stopped
-from remit.agents.remote_context import ContextService, RemoteBackend, facts_to_wire
+from remit.agents.remote_context import ContextService, RemoteBackend
 from remit.agents.rpc import Connection, Handler
 from remit.agents.thread import ThreadAgent
 from remit.core.jsonable import to_jsonable
@@ -87,7 +87,7 @@ class BridgedAgent:
         handler = _InWorker(ContextService(backend))
         await asyncio.get_running_loop().create_unix_connection(lambda: handler.connection, self._socket)
         answers = {"scratch": str(backend.scratch()), "budget": backend.budget().to_dict()}
-        body = {"agent": self.spec.name, "facts": facts_to_wire(backend.facts()) | answers}
+        body = {"agent": self.spec.name, "facts": backend.facts().to_dict() | answers}
         number, future = handler.connection.calls.begin("perform", body)
         answer = asyncio.wrap_future(future)
         is_cancelled = False

@@ -148,10 +148,6 @@ class Operation(NamedTuple):
 OPERATIONS = {name: Operation.of(name, method) for name, method in vars(ContextOperations).items() if not name.startswith("_")}
 
 
-def facts_to_wire(facts: ContextFacts) -> dict[str, Any]:
-    return {**facts._asdict(), "delegation": facts.delegation._replace(caller_info=None)._asdict()}
-
-
 def blocking_answers(backend: ContextBackend) -> dict[str, Any]:
     """The replies of blocking operations, except facts, for a process that must not block to ask for them."""
     asked = [one for name, one in OPERATIONS.items() if one.is_blocking and name not in ContextFacts._fields]

@@ -95,6 +95,10 @@ class ContextFacts(NamedTuple):
     saved: Any
     environment: dict[str, str]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Without the external caller, whom agents do not see."""
+        return {**self._asdict(), "delegation": self.delegation._replace(caller_info=None)._asdict()}
+
 
 class ContextBackend(ContextOperations, Protocol):
     """Backs a context: the engine, or a connection to the engine's process. One per running delegation.

@@ -139,10 +139,11 @@ class Work(ABC):
 
     def add_failure(self, child: Return) -> None:
         """Add the errors of a child that did not complete to the return."""
+        if child.status is Status.COMPLETED:
+            return
         known = self.failures or []
-        if child.status is not Status.COMPLETED and len(known) < FAILURES_KEPT:
-            new = [error for error in child.errors if error not in known]
-            self.failures = [*known, *new][:FAILURES_KEPT]
+        new = [error for error in child.errors if error not in known]
+        self.failures = [*known, *new][:FAILURES_KEPT]
 
     # ---- its answer
 

@@ -17,7 +17,7 @@ from remit.agents.process.model_access import answer_questions
 from remit.agents.process.supervisor import SET_MARK
 from remit.agents.process.target import Target
 from remit.agents.process.worker_client import SupervisorLink, WorkerClient, wait_dead
-from remit.agents.remote_context import ContextService, facts_to_wire
+from remit.agents.remote_context import ContextService
 from remit.core.context import Context, ContextFacts
 from remit.core.errors import Misused, RemitError, Unavailable
 from remit.system.frames import FramingError, encode_frame, take_frames
@@ -346,8 +346,11 @@ class ProcessPool:
     async def run(self, job: Job, ctx: Context) -> Any:
         backend = ctx.backend
         facts = backend.facts()
-        write = _no_model if job.models is None else answer_questions(ctx, job.models)
-        worker = WorkerClient(ContextService(backend, {"write": write}))
+
+        def make_service() -> ContextService:
+            return ContextService(backend, {"write": _no_model if job.models is None else answer_questions(ctx, job.models)})
+
+        worker = WorkerClient(make_service)
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         working = self._own(self._work(worker, job, facts, answered))
         try:
@@ -456,7 +459,7 @@ class ProcessPool:
             "folder": os.getcwd(),
             "environment": self._environment,
             "is_listed": job.is_listed,
-            "facts": {**facts_to_wire(facts), "has_model": job.models is not None and job.models.is_configured()},
+            "facts": {**facts.to_dict(), "has_model": job.models is not None and job.models.is_configured()},
         }
         if (spare := self._fork_servers.take_spare()) is not None:
             worker.link.set_supervisor(spare.supervisor)

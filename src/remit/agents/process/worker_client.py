@@ -4,7 +4,8 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 from remit.agents.process.supervisor import STOP
@@ -135,13 +136,18 @@ _SAME_MEANING = frozenset({"POLICY_DENIED", "TOOL_UNAVAILABLE"})
 class WorkerClient(Handler):
     """Has the worker execute its job, and answers the agent's context calls. The worker is untrusted."""
 
-    def __init__(self, service: ContextService) -> None:
-        self._service = service
+    def __init__(self, make_service: Callable[[], ContextService]) -> None:
+        self._make_service = make_service
         self._answer: asyncio.Future[Any] | None = None
         self._fault = ""
         self._stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._connection = Connection(self, asyncio.create_task)
         self.link = SupervisorLink()
+
+    @cached_property
+    def _service(self) -> ContextService:
+        """Made for the first context call: most agents make none."""
+        return self._make_service()
 
     async def start(self, channel: socket.socket, link: socket.socket, job: dict[str, Any], *, order: bytes = b"") -> None:
         """`order`: for its supervisor, before the worker has the job."""

@@ -237,7 +237,7 @@ class DelegationRun(LocalRun):
     def add_child(self, child: "Node") -> None:
         if self.children is None:
             self.children = {}
-        self.children[child.delegation.session_id] = child
+        self.children[child.delegation.lineage.session_id] = child
 
     def remove_child(self, session_id: str) -> None:
         if self.children is not None:
@@ -747,7 +747,7 @@ class DelegationRun(LocalRun):
                 child = await self._replayed(request)
                 if child is not None:
                     return child if isinstance(child, Return) else await asyncio.shield(child.outcome.done)
-            return await engine.run(accept(request, self, deps or engine.deps))
+            return await engine.run(accept(request, self, deps or self.config.deps))
         finally:
             engine.scheduler.take_back(self)
 
