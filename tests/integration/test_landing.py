@@ -12,7 +12,7 @@ import pytest
 from implement_harness import returned
 from landing_harness import GREEN, Writer, branches, made_board, status, writes
 
-from remit import Context, Limits, ParallelOptions, Refused, Remit, Unavailable, agent, implement_parallel
+from remit import Context, Limits, ParallelOptions, Refused, Remit, Unavailable, agent, archive_tasks, implement_parallel
 from remit import implement_task as implement
 from support import cli
 from support.boards import LandingOptions, comment_on_work, merge_work, ready_tasks
@@ -567,11 +567,30 @@ async def test_user_can_merge_work_despite_the_verdict(tmp_path: Path) -> None:
     assert clean(tmp_path)
 
 
-async def test_worktree_of_a_killed_process_is_removed_by_the_next_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_landed_work_is_read_instead_of_a_cached_result(tmp_path: Path) -> None:
+    @agent("reader", cache="1h", effects=("read",))
+    async def reader(ctx: Context) -> bool:
+        return (ctx.workspace / "new.txt").exists()
+
+    board, writer = made_board(tmp_path), Writer(writes("new.txt"), merge=False)
+    await writer.implement(board)
+    async with Remit.open(tmp_path, agents=[*writer.agents(), reader], recover=False) as remit:
+        before = [await remit.delegate("reader") for _ in range(2)]
+        assert ([one.data for one in before], "cached_from" in before[1].metadata.extra) == ([False, False], True)
+        assert (await merge_work(remit, board, 1)).status == "completed"
+        assert (await remit.delegate("reader")).data is True
+
+
+@pytest.mark.parametrize("is_archived", [False, True])
+async def test_worktree_of_a_killed_process_is_removed_by_the_next_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_archived: bool
+) -> None:
     board, writer = made_board(tmp_path, 2), Writer(writes("one.txt"), writes("two.txt"))
     with monkeypatch.context() as killed:
         killed.setattr("remit.board.task_landing.TaskLanding.close", lambda _landing: asyncio.sleep(0))
         await writer.implement(board)
+    if is_archived:
+        archive_tasks(board, agreed=lambda _tasks: True)
     assert len(branches(tmp_path)) == 2
     assert (await writer.implement(board, 2)).status == "completed"
     assert branches(tmp_path) == ["main"]

@@ -185,6 +185,20 @@ async def test_merge_keeps_concurrent_commits(project: Path) -> None:
     assert status(project) == ""
 
 
+async def test_merge_that_only_waits_for_a_branch_names_the_command_that_repeats_it(project: Path) -> None:
+    @agent("apart", workspace="worktree", merge=True, timeout=30)
+    async def apart(ctx: Context) -> str:
+        (ctx.workspace / "src" / "a.py").write_text("one = 111\n")
+        git(project, "checkout", "-q", "--detach")
+        return "done"
+
+    result = await run(project, apart)
+    assert (result.status, result.errors[0].code) == ("partial", "MERGE_CONFLICT")
+    assert "no branch is checked out" in result.errors[0].message
+    assert f"remit workspaces {result.session_id} --merge" in result.errors[0].recommendation
+    assert "git merge" not in result.errors[0].recommendation
+
+
 async def test_conflict_is_reported_and_the_project_is_unchanged(project: Path) -> None:
     @agent("clash", workspace="worktree", merge=True, timeout=30)
     async def clash(ctx: Context) -> str:

@@ -227,19 +227,16 @@ async def _prune(project: Project, days: float) -> Exit:
         known = remit.store.count()
         await remit.engine.clean_up()
         forgotten = known - remit.store.count()
-        freed = _prune_blobs(project, remit.store) if project.settings.engine.ships_files else 0
+        freed = 0
+        if project.settings.engine.ships_files:  # files that no delegation on record names
+            from remit.stores.blobs import open_blobs
+
+            freed = open_blobs(project.settings).prune(remit.store.heads).bytes
     freed += max(0, size - _bytes(project.folder))
     document = {"forgotten": forgotten, "freed_bytes": freed}
     return project.answer(
         document, f"Forgot {count(forgotten, 'delegation')}; freed {freed / 1e6:.1f} MB. The database uses its free pages again."
     )
-
-
-def _prune_blobs(project: Project, store: Store) -> int:
-    """Remove files of forgotten delegations from the object store; how many bytes."""
-    from remit.stores.blobs import open_blobs
-
-    return open_blobs(project.settings).prune(store.heads).bytes
 
 
 def _bytes(folder: Path) -> int:

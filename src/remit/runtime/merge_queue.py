@@ -194,7 +194,7 @@ class MergeQueue:
             return Proof()
         async with self._base:
             if self._base_proof is None or not self._base_proof.is_met:
-                async with self._held(workspace, stop_at):
+                async with self._locked_queue(workspace, stop_at):
                     head = await off_loop(head_of, workspace)
                     self._base_proof = await self._prove(workspace, head, (), stop_at)
             return self._base_proof
@@ -210,7 +210,7 @@ class MergeQueue:
                 continue
             batch = free[:1]
             try:
-                async with self._held(batch[0].candidate.workspace, batch[0].candidate.stop_at):
+                async with self._locked_queue(batch[0].candidate.workspace, batch[0].candidate.stop_at):
                     batch = self._free()[: BATCH if self._slow >= SLOW_SECONDS else 1]
                     self._waiting = [one for one in self._waiting if one not in batch]
                     await self._land(batch)
@@ -230,7 +230,7 @@ class MergeQueue:
         _answer(late, _not_landed(WAITS, "The time ended while the queue waited for another agent to change its work."))
 
     @contextlib.asynccontextmanager
-    async def _held(self, workspace: Workspace, stop_at: float) -> AsyncIterator[None]:
+    async def _locked_queue(self, workspace: Workspace, stop_at: float) -> AsyncIterator[None]:
         """The queue of the repository, also against other processes."""
         async with self._turn:
             with contextlib.ExitStack() as held:

@@ -22,6 +22,7 @@ from remit.runtime.harvest import MAX_ARTIFACTS, Harvest, HarvestRequest, guess_
 from remit.runtime.landing import landed_as
 from remit.runtime.workspace_cleanup import remove_workspace
 from remit.runtime.workspaces import (
+    UNMERGED,
     Changes,
     MergeResult,
     MergeWrite,
@@ -203,7 +204,9 @@ async def close_session(work: "Work", result: Return) -> Return:
     session = work.workspace_session
     assert session is not None
     changes = session.taken
-    is_to_merge = work.agent.spec.merge and result.status is Status.COMPLETED
+    task = work.delegation.task
+    is_filed = task is not None and task.extra.get(UNMERGED) is True and work.submission.caller is None
+    is_to_merge = work.agent.spec.merge and result.status is Status.COMPLETED and not is_filed
     if is_to_merge and (changes is None or changes.doubt):
         reason = "its changes could not be taken" if changes is None else changes.doubt
         return _not_merged(work, session, MergeResult(is_done=False, reason=reason), changes, result)
@@ -329,7 +332,7 @@ def _not_merged(work: "Work", session: WorkspaceSession, outcome: MergeResult, c
         code=outcome.code,
         message=clean_text(f"The work of {work.delegation.agent} could not be merged into {into}: {outcome.reason}{files}.")[:2000],
         recoverable=True,
-        recommendation=f"Nothing was changed in {where}; the work is {_kept_in(session, changes)}",
+        recommendation=f"Nothing was changed in {where}; the work is {_kept_in(session, changes, has_conflicts=bool(outcome.conflicts))}",
     )
     result = replace(
         result,
@@ -341,10 +344,11 @@ def _not_merged(work: "Work", session: WorkspaceSession, outcome: MergeResult, c
     return _kept_return(session, changes, result)
 
 
-def _kept_in(session: WorkspaceSession, changes: Changes | None) -> str:
+def _kept_in(session: WorkspaceSession, changes: Changes | None, *, has_conflicts: bool) -> str:
     if changes is None or changes.doubt:
         return f"in {session.workspace.inside}. Look at the warnings, then take it over by hand."
-    how = _by_hand(session, changes, f"Merge it and resolve the conflicts: git merge {session.workspace.branch}")
+    merge = f"git merge {session.workspace.branch}" if has_conflicts else f"remit workspaces {session.workspace.session_id} --merge"
+    how = _by_hand(session, changes, f"Merge it{' and resolve the conflicts' if has_conflicts else ''}: {merge}")
     return f"on the branch {session.workspace.branch}. {how}"
 
 

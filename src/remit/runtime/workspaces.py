@@ -35,8 +35,8 @@ from remit.system.git import (
     Git,
     GitFailed,
     Settings,
-    held,
     settings_of,
+    with_recorded_settings,
 )
 from remit.system.ownership import is_sealed, seal
 
@@ -196,6 +196,8 @@ def list_workspaces(root: Path) -> list[str]:
 # ---- changes
 
 
+UNMERGED = "unmerged"
+"""Key of a delegated task of which the board files one document: the worktree of its agent is not merged."""
 TOOL_FOLDERS = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox"})
 """Created by tools, which can recreate them."""
 _CACHES = tuple(f":(exclude,glob)**/{name}/**" for name in ("__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"))
@@ -252,7 +254,7 @@ def open_git(workspace: Workspace, *, seconds: float) -> Iterator[Git]:
     with file_lock(workspace.metadata_folder / LOCK, timeout=max(0.0, seconds)):
         with contextlib.suppress(FileNotFoundError):
             Path(f"{workspace.index}.lock").unlink()  # only remit uses it: left by a killed run
-        yield held(git, Settings(workspace.commands, workspace.fetching), base=workspace.base)
+        yield with_recorded_settings(git, Settings(workspace.commands, workspace.fetching), base=workspace.base)
 
 
 def stage_changes(git: Git) -> tuple[str, ...]:
@@ -440,7 +442,8 @@ def _head(git: Git) -> tuple[str, bool]:
             f"{git.folder} is a git checkout without a commit: there is nothing to make a worktree of.",
             advice='Commit something first, or declare the agent with workspace = "copy".',
         ) from None
-    more = git.run("status", "--porcelain", "-z", NO_SUBMODULES, "--untracked-files=normal", "--", ":/", ":(exclude,top,glob)**/.remit/**")
+    ours = [f":(exclude,top,glob)**/{path}" for path in (".remit/**", "specs/state.json", "specs/TODO.md")]
+    more = git.run("status", "--porcelain", "-z", NO_SUBMODULES, "--untracked-files=normal", "--", ":/", *ours)
     return base, bool(more)
 
 
@@ -744,7 +747,7 @@ def project_git(workspace: Workspace, stop_at: float) -> Git:
     """Git in the project's own checkout, regardless of its current configuration."""
     git_dir = Path(workspace.project_git_dir) if workspace.project_git_dir else None
     git = Git(folder=workspace.root, stop_at=stop_at, git_dir=git_dir, work_tree=workspace.top)
-    return held(git, Settings(workspace.commands, workspace.fetching))
+    return with_recorded_settings(git, Settings(workspace.commands, workspace.fetching))
 
 
 def _merge_commit(git: Git, workspace: Workspace, commit: str, into: str) -> str | MergeResult:

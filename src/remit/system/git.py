@@ -237,7 +237,7 @@ def settings_of(git: Git) -> Settings:
     return Settings(commands, hashlib.sha256("\0".join(fetching).encode(errors="surrogateescape")).hexdigest() if is_partial else "")
 
 
-def held(git: Git, before: Settings, *, base: str | None = None) -> Git:
+def with_recorded_settings(git: Git, before: Settings, *, base: str | None = None) -> Git:
     """Git with these settings restored; `overrides` names those that changed since, or run a file that differs from `base`, the commit that
     an agent started from."""
     now = settings_of(git)
@@ -245,6 +245,13 @@ def held(git: Git, before: Settings, *, base: str | None = None) -> Git:
     names = sorted(name for name in {*now.commands, *usable} if now.commands.get(name) != usable.get(name))
     overrides = tuple((name, usable.get(name, _PLAIN_MERGE if name.startswith("merge.") else "")) for name in names)
     return replace(git, overrides=overrides, may_fetch=bool(before.fetching) and now.fetching == before.fetching)
+
+
+def open_to_read(folder: Path, stop_at: float) -> Git:
+    """The repository around a folder, without its filters and merge drivers. Raises `GitFailed` if there is none."""
+    git = Git(folder=folder, stop_at=stop_at, may_fetch=False)
+    git.run("rev-parse", "--git-dir")
+    return with_recorded_settings(git, Settings({}, ""))
 
 
 def _runs_changed_file(git: Git, base: str, command: str) -> bool:

@@ -257,16 +257,17 @@ def load_trust(root: Path | str, trust: bool | str | None = None) -> ProjectTrus
     if given is True or given == "1":
         return ProjectTrust(root=root, settings=settings, approved=None)
     items = tuple(_items(root, settings))
-    approved = {item.name: item.digest for item in items if item.kind != DATABASE_KIND}
+    approved: dict[str, str] = {}
     is_given, fault = given is False or given == hash_of(items), ""
-    if given is False:
-        approved = {}
-    elif not is_given:
-        approved, fault = {}, f"{VARIABLE if trust is None else 'trust'} is the hash of other content" if given else ""
+    if given is not False:
         try:
             approved = approvals_of(root)
         except RemitError as error:
-            fault = str(error)
+            fault = "" if is_given else str(error)
+        else:
+            fault = f"{VARIABLE if trust is None else 'trust'} is the hash of other content" if given and not is_given else ""
+        if is_given:  # a hash does not cover the database: a person adopts it
+            approved = {item.name: item.digest for item in items if item.kind != DATABASE_KIND or approved.get(item.name) == item.digest}
     left_out = tuple(item for item in items if approved.get(item.name) != item.digest)
     if POLICY in approved and all(item.name != POLICY for item in items):
         left_out += (TrustItem(kind="policy", name=POLICY, digest="", effect="was removed; its approved rules stay in force", text=""),)
