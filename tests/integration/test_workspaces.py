@@ -1,6 +1,7 @@
 """Workspaces of delegations: worktrees and copies, diffs, merges, acceptance and interruptions."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 from workspace_project import branches, commit_all, diff_of, git, new_repository, run, status, work_folders
 
 from remit import Context, Remit, Return, agent
+from support.engine_samples import until
 
 both = pytest.mark.parametrize("kind", ["worktree", "copy"])
 
@@ -436,20 +438,23 @@ async def test_kill_9_during_a_merge_loses_nothing(project: Path, where: str) ->
         assert (await remit.delegate("write", path="next.txt")).ok, "the next merge works"
 
 
-def sleeping() -> list[bytes]:
-    return [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if b"sleep\x0060.0" in path.read_bytes()]
+def is_running(command: str) -> bool:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended
+            if path.read_bytes().split(b"\0")[:-1] == command.encode().split():
+                return True
+    return False
 
 
 async def test_process_killed_while_it_accepts_work_leaves_neither_worktree_nor_command(project: Path) -> None:
-    assert crash(project, "accepting").returncode == -9
-    assert len(work_folders(project)) == 2
-    assert len(sleeping()) == 1
+    killed = crash(project, "accepting")
+    command = f"sleep 60.{int(killed.stdout):09}"
+    assert (killed.returncode, len(work_folders(project)), is_running(command)) == (-9, 2, True)
     async with Remit.open(project) as remit:
-        assert sleeping() == []
+        assert not is_running(command)
         (record,) = await remit.history()
-        await remit.engine.clean_up()
-    assert work_folders(project) == [record.session_id]
-    assert git(project, "worktree", "list").count("\n") == 2
+        await until(lambda: work_folders(project) == [record.session_id], seconds=10)
+    await until(lambda: git(project, "worktree", "list").count("\n") == 2, seconds=10)
 
 
 async def test_pruned_delegation_loses_its_folder_and_keeps_its_branch(project: Path) -> None:

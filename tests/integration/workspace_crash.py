@@ -65,6 +65,7 @@ async def main() -> None:
     workspaces.Git = DyingGit  # type: ignore[misc]
     settings = {"workspace": {"accept": ["test -e half.txt"]}}
     if WHERE == "accepting":
+        print(os.getpid(), flush=True)
         settings = {"workspace": {"accept": [f"sleep 60.{os.getpid():09} & kill -9 {os.getpid()}; wait"]}, "accept_in": "host"}
     async with Remit.open(PROJECT, agents=[dies, calls, queues], settings=settings) as remit:
         await remit.delegate("calls" if WHERE.startswith("read-tree") else "queues" if WHERE in ("queued", "accepting") else "dies")
