@@ -183,29 +183,29 @@ def _bounds(step: ParallelStep | EachStep) -> dict[str, Any]:
 
 # ---- made by programs
 
-Asked = str | Request | Step
+StepLike = str | Request | Step
 """The name of an agent, `call(…)`, or steps."""
 
 
-def sequence(*steps: Asked, result: object = None, **named: Asked) -> SequenceStep:
+def sequence(*steps: StepLike, result: object = None, **named: StepLike) -> SequenceStep:
     """Run steps in order; the first that does not complete ends the sequence. A keyword is the id of its step.
 
     Data: a list of the data of the steps; with `result`, the value of that reference."""
     return SequenceStep(steps=_steps(steps, named), result={"$": result} if isinstance(result, str | int) else result)
 
 
-def parallel(*steps: Asked, limit: int | None = None, need: Need = ALL, **named: Asked) -> ParallelStep:
+def parallel(*steps: StepLike, limit: int | None = None, need: Need = ALL, **named: StepLike) -> ParallelStep:
     """Run all steps at once, at most `limit` at a time. Completes when `need` of them complete; data in step order."""
     return ParallelStep(steps=_steps(steps, named), limit=limit, need=need)
 
 
-def each(step: Asked, /, *, over: object, into: str = "", limit: int | None = None, need: Need = ALL) -> EachStep:
+def each(step: StepLike, /, *, over: object, into: str = "", limit: int | None = None, need: Need = ALL) -> EachStep:
     """Run one step for each item of `over`, a reference such as "0#/files" or a list. The item is its parameter
     `into`, or `{"$": "item"}`."""
     return EachStep(step=_step(step), over=_over(over), into=into, limit=limit, need=need)
 
 
-def first(*steps: Asked, **named: Asked) -> FirstStep:
+def first(*steps: StepLike, **named: StepLike) -> FirstStep:
     """Run all steps at once. The first that completes is the result; the others are cancelled."""
     return FirstStep(steps=_steps(steps, named))
 
@@ -220,11 +220,11 @@ def best(of: int, asked: str | Request, /, *, by: str = BY_ACCEPT) -> BestStep:
     return BestStep(step=step, of=of, by=by)
 
 
-def _steps(steps: Iterable[Asked], named: Mapping[str, Asked]) -> tuple[Step, ...]:
+def _steps(steps: Iterable[StepLike], named: Mapping[str, StepLike]) -> tuple[Step, ...]:
     return (*map(_step, steps), *(replace(_step(one), id=name) for name, one in named.items()))
 
 
-def _step(asked: Asked) -> Step:
+def _step(asked: StepLike) -> Step:
     if isinstance(asked, Step):
         return asked
     if isinstance(asked, Request):
@@ -259,9 +259,9 @@ def composition_from(document: Mapping[str, Any]) -> Step:
     if not isinstance(inputs, Mapping):
         raise Misused(f"input must be an object, not {shorten(repr(inputs), 60)}.", advice='Write e.g. "input": {"path": "src"}.')
     try:
-        reading = _Reading(has_references=b'"$' in to_json(document, fallback=repr))
+        reading = _DocumentReader(has_references=b'"$' in to_json(document, fallback=repr))
     except ValueError:  # too deep, or not JSON: the fault is found at its place
-        reading = _Reading(has_references=True)
+        reading = _DocumentReader(has_references=True)
     root = reading.step({name: value for name, value in document.items() if name != INPUT}, ())
     _Scope(reading.ids, frozenset(inputs)).check(root, ())
     return root
@@ -281,7 +281,7 @@ def words_for(place: Place, id: str = "") -> str:
     return (f"Step {dotted(place)}" if place else "The composition") + (f" ({id})" if id else "")
 
 
-class _Reading:
+class _DocumentReader:
     def __init__(self, *, has_references: bool) -> None:
         self._has_references = has_references
         self._count = 0
@@ -311,9 +311,9 @@ class _Reading:
             request = _request(document, options, where)
             is_open = self._has_references and has_references(request.parameters)
             return CallStep(request=request, id=id_, has_references=is_open, has_options=bool(options))
-        return self._made(kind, document, place, where, id_)
+        return self._build(kind, document, place, where, id_)
 
-    def _made(self, kind: str, document: Mapping[str, Any], place: Place, where: str, id_: str) -> Step:
+    def _build(self, kind: str, document: Mapping[str, Any], place: Place, where: str, id_: str) -> Step:
         match kind:
             case "each":
                 if "over" not in document:

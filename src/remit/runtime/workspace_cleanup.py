@@ -7,7 +7,6 @@ work of a pruned workspace is committed before its folder is removed. Blocking, 
 import contextlib
 import os
 import secrets
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -37,12 +36,11 @@ from remit.runtime.workspaces import (
     merge_writes,
     metadata_folder,
     open_git,
-    remove_folder,
     stage_changes,
     take_changes,
     work_root,
 )
-from remit.system.files import file_lock
+from remit.system.files import file_lock, remove_folder
 from remit.system.git import LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed
 from remit.system.threads import off_loop
 
@@ -154,7 +152,7 @@ def remove_metadata(folder: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.rename(folder, folder.with_name(f"{GONE}{folder.name}-{secrets.token_hex(4)}"))
     for gone in folder.parent.glob(f"{GONE}*"):  # also left-overs of a process that died here
-        shutil.rmtree(gone, ignore_errors=True)
+        remove_folder(gone)
 
 
 def remove_forgotten(root: Path, session_id: str) -> bool:
@@ -223,7 +221,7 @@ def remove_unfinished(root: Path, session_id: str) -> bool:
     except (RemitError, OSError):
         return False
     for left in (tree, folder.with_name(f"{session_id}.git")):
-        shutil.rmtree(left, ignore_errors=True)
+        remove_folder(left)
     remove_metadata(folder)
     return True
 

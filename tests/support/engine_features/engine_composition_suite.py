@@ -19,7 +19,7 @@ async def _hand_on(ctx: Context, arguments: dict[str, Any]) -> Any:
 
 
 @promise
-async def who_acts_for_its_caller_adds_no_depth_and_no_name(open_remit: OpenRemit, root: Path) -> None:
+async def an_agent_that_acts_for_its_caller_adds_no_depth_and_no_name(open_remit: OpenRemit, root: Path) -> None:
     @agent("place")
     async def place(ctx: Context) -> list[Any]:
         return [ctx.depth, ctx.caller, *ctx.path]
@@ -38,7 +38,7 @@ async def who_acts_for_its_caller_adds_no_depth_and_no_name(open_remit: OpenRemi
 
 
 @promise
-async def who_acts_for_its_caller_cannot_call_itself(open_remit: OpenRemit, root: Path) -> None:
+async def an_agent_that_acts_for_its_caller_cannot_call_itself(open_remit: OpenRemit, root: Path) -> None:
     passing = [Scripted(name, _hand_on, acts_for_caller=True) for name in ("ping", "pong")]
     async with open_remit(root, passing) as remit:
         assert (await remit.delegate("ping", to="ping")).data == "CYCLE_DETECTED"

@@ -100,7 +100,7 @@ async def the_least_loaded_and_the_cheapest_are_chosen(open_remit: OpenRemit, ro
 
 
 @promise
-async def what_was_cancelled_or_refused_says_nothing_about_a_member(open_remit: OpenRemit, root: Path) -> None:
+async def cancelled_and_refused_runs_do_not_count_for_a_member(open_remit: OpenRemit, root: Path) -> None:
     members = [Scripted("a", hang(), answer(1)), Scripted("b", answer(2))]
     async with open_remit(root, members) as remit:
         _declare(remit, group=["a", "b"], by="success")
@@ -130,7 +130,7 @@ async def a_slow_run_is_hedged_and_the_loser_is_stopped(open_remit: OpenRemit, r
 
 
 @promise
-async def a_group_of_nobody_is_refused(open_remit: OpenRemit, root: Path) -> None:
+async def a_group_without_members_is_refused(open_remit: OpenRemit, root: Path) -> None:
     async with open_remit(root, [Scripted("a")]) as remit:
         _declare(remit, group=["x", "y"])
         refused = await remit.delegate("team")
