@@ -44,7 +44,7 @@ from remit.core.errors import ErrorInfo, Failed, Misused, Refused, RemitError, U
 from remit.core.jsonable import check_size
 from remit.core.parameters import WrongParameters, declared_name
 from remit.core.ports import AgentPort
-from remit.core.redaction import SECRETS_REMOVED, is_redacted
+from remit.core.redaction import SECRETS_REMOVED, HarmlessParameters, is_redacted
 from remit.core.references import INPUT, ITEM, OWN_KEYS, RETURN, SCALARS, Reference, has_references, point_into, reference_in, resolve
 from remit.core.request import COMPOSE, Request
 from remit.core.result import Artifact, Return, Status
@@ -152,7 +152,7 @@ class ComposeAgent:
     def check(self, parameters: dict[str, Any]) -> Plan:
         """Nothing has run. Raises `Misused`, naming the step."""
         root = composition_from(parameters)
-        most_calls = self.check_calls(root, are_received=True)
+        most_calls = self.check_calls(root, received_as=type(parameters))
         return Plan(root, self.check_inputs(parameters), parameters, most_calls)
 
     async def perform(self, ctx: Context, arguments: Plan) -> dict[str, Any]:
@@ -166,11 +166,11 @@ class ComposeAgent:
     def check_steps(self, flows: Flows) -> None:
         """Check the steps of a flow, if that was not done yet. Raises `Misused`."""
 
-    def check_calls(self, root: Step, *, are_received: bool = False, flows: Flows | None = None) -> float:
+    def check_calls(self, root: Step, *, received_as: type[dict[str, Any]] | None = None, flows: Flows | None = None) -> float:
         """Whether the agents exist, accept what is known of their parameters by now, and form no cycle. Returns the number of calls;
         infinite if items or candidates decide it.
 
-        `are_received`: parameters came with the delegation, and were searched for secrets then: calls need not do it again."""
+        `received_as`: the class of parameters that came with the delegation. They were searched for secrets then, and are not again."""
         flows = {self.name: True} if flows is None else flows
         known: dict[str, AgentPort] = {}
         items: dict[int, str] = {}
@@ -182,7 +182,7 @@ class ComposeAgent:
                     calls += 1
                     name = step.request.agent
                     agent = known.get(name) or known.setdefault(name, self._callable(name, flows))
-                    self._check_call(step, agent, items.get(id(step)), are_received=are_received)
+                    self._check_call(step, agent, items.get(id(step)), received_as)
                 elif isinstance(step, BestStep):
                     calls = math.inf
                     check_best(step, self._callable(step.step.request.agent, flows).spec)
@@ -196,7 +196,7 @@ class ComposeAgent:
                 raise Misused(f"{name_of(step, root)}: {fault.message}", code=fault.code, advice=fault.advice) from None
         return calls
 
-    def _check_call(self, step: CallStep, agent: AgentPort, into: str | None, *, are_received: bool) -> None:
+    def _check_call(self, step: CallStep, agent: AgentPort, into: str | None, received_as: type[dict[str, Any]] | None) -> None:
         request = step.request
         if step.has_options:
             check_options(request, agent.spec, self._limits_for(request.agent))
@@ -206,8 +206,10 @@ class ComposeAgent:
             agent.check_inputs(request.parameters)
         else:
             arguments = agent.check({**request.parameters})
-            if are_received and SCALARS.issuperset(map(type, request.parameters.values())):
+            if received_as is not None and SCALARS.issuperset(map(type, request.parameters.values())):
                 request.checked = agent, arguments
+                if received_as is HarmlessParameters:
+                    request.parameters = HarmlessParameters(request.parameters)
 
     def _callable(self, name: str, flows: Flows) -> AgentPort:
         agent = self._agents.find(name)

@@ -6,7 +6,7 @@ from typing import Any
 
 from remit import Context, RecordDelegation, Remit, State, StopReason, agent, sequence
 from remit.testing.store_samples import outcome, record, said
-from support.engine_samples import OpenRemit, promise, until
+from support.engine_samples import SOON_SECONDS, OpenRemit, promise, until
 
 RUNS = 30
 
@@ -23,13 +23,12 @@ def _remember(remit: Remit, name: str, seconds: float, *, state: State = State.C
         remit.store.apply([outcome(number, state, at=began + seconds, chunks=count)])
 
 
-async def _wait_learned(remit: Remit, *names: str) -> None:
-    """A store on a server is read in the background, so the first runs of an agent are not adapted."""
-    for name in names:
-        for _ in range(100):
-            if (await remit.describe((await remit.delegate(name)).session_id)).limits_reason is not None:
-                break
-            await asyncio.sleep(0.05)
+async def _learn(remit: Remit, asked: Any) -> None:
+    """With a store on a server, the first use only begins to read what was learned."""
+    end = asyncio.get_running_loop().time() + SOON_SECONDS
+    while (await remit.describe((await remit.delegate(asked)).session_id)).limits_reason is None:
+        assert asyncio.get_running_loop().time() < end, "nothing was learned"
+        await asyncio.sleep(0.01)
 
 
 def _agents() -> list[Any]:
@@ -53,7 +52,7 @@ async def learned_limits_are_used_when_adaptive_limits_is_on(open_remit: OpenRem
     async with open_remit(root, _agents(), adaptive_limits="on") as remit:
         for name in ("usual", "declared"):
             _remember(remit, name, 2000.0, every=20.0)
-        await _wait_learned(remit, "usual")
+        await _learn(remit, "usual")
         done = await remit.delegate("usual")
         assert done.data == [4000, 60.0]
         assert "learned from 3" in ((await remit.describe(done.session_id)).limits_reason or "")
@@ -66,7 +65,7 @@ async def learned_limits_are_used_when_adaptive_limits_is_on(open_remit: OpenRem
 async def learned_limits_are_only_noted_by_default(open_remit: OpenRemit, root: Path) -> None:
     async with open_remit(root, _agents()) as remit:
         _remember(remit, "usual", 2000.0, every=20.0)
-        await _wait_learned(remit, "usual")
+        await _learn(remit, "usual")
         done = await remit.delegate("usual")
         assert done.data == [3600, None]
         reason = (await remit.describe(done.session_id)).limits_reason or ""
@@ -81,11 +80,8 @@ async def what_acts_for_its_caller_learns_no_idle_limit(open_remit: OpenRemit, r
     """A composition is as silent as its steps, and the next one has others."""
     async with open_remit(root, _agents(), adaptive_limits="on") as remit:
         _remember(remit, "compose.run", 2000.0, every=20.0)
-        for _ in range(100):
-            done = await remit.describe((await remit.delegate(sequence("usual"))).session_id)
-            if done.limits_reason is not None:
-                break
-            await asyncio.sleep(0.05)
+        await _learn(remit, sequence("usual"))
+        done = await remit.describe((await remit.delegate(sequence("usual"))).session_id)
         assert (done.idle_seconds, done.timeout_seconds) == (None, 4000.0)
 
 
@@ -110,7 +106,7 @@ async def a_run_that_falls_silent_is_stopped_at_the_learned_limit(open_remit: Op
 
     async with open_remit(root, [talker], adaptive_limits="on") as remit:
         _remember(remit, "talker", 60.0, every=2.0)
-        await _wait_learned(remit, "talker")
+        await _learn(remit, "talker")
         began.clear()
         waiting = asyncio.create_task(remit.delegate("talker", hangs=True))
         await until(began.is_set)
