@@ -19,9 +19,24 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from remit import CallerInfo, Context, Event, EventKind, Remit, RemitError, SqliteStore, State, Write, agent, call
-from remit.core.budget import Limits, TreeLimits
-from remit.core.record import AppendEvent, RecordDelegation, Spending
+from remit import (
+    AppendEvent,
+    CallerInfo,
+    Context,
+    Event,
+    EventKind,
+    Limits,
+    RecordDelegation,
+    Remit,
+    RemitError,
+    SqliteStore,
+    State,
+    Write,
+    agent,
+    call,
+)
+from remit.core.budget import TreeLimits
+from remit.core.record import Spending
 from remit.stores import postgres
 from remit.stores.postgres import PostgresStore
 from remit.stores.rows import COLUMNS, TABLES, Row, row_of
@@ -163,7 +178,7 @@ async def test_database_outage_loses_and_repeats_nothing(tmp_path: Path, how: st
                 await remit.delegate("gated", n=99)
             assert refused.value.code == "STORE_UNAVAILABLE"
             await asyncio.sleep(2.5 * postgres.LISTEN_SECONDS)
-            proxy.mend() if how == "cut" else server.start()
+            proxy.restore() if how == "cut" else server.start()
             assert sorted([(await handle.result()).data for handle in handles]) == list(range(20))
             assert (await remit.delegate("gated", n=100)).data == 100
             end = asyncio.get_running_loop().time() + 60
@@ -194,7 +209,7 @@ async def test_database_that_does_not_answer_delays_no_return(tmp_path: Path, se
             gate.set()
             late = await asyncio.wait_for(remit.delegate("echo", text="x", timeout=1), 60)
             done = await asyncio.wait_for(handle.result(), 60)
-            proxy.mend()
+            proxy.restore()
             assert (late.errors[0].code, done.data) == ("TIMEOUT", "done")
             while remit.store.live():  # noqa: ASYNC110
                 await asyncio.sleep(0.05)

@@ -88,7 +88,7 @@ async def test_callers_get_a_return_by_the_deadline_while_the_store_is_away(
                 assert (late.errors[0].code, late.warnings) == ("TIMEOUT", ("It could not be recorded in time. It did not run.",))
             result = await asyncio.wait_for(running.result(), 60)
         finally:
-            line.mend()
+            line.restore()
         assert (result.status, result.errors[0].code) == (Status.PARTIAL, "TIMEOUT")
         assert f"remit show {running.session_id}" in result.warnings[0]
         assert await settled(other, running.session_id) is State.TIMEOUT
@@ -108,7 +108,7 @@ async def test_worker_whose_store_does_not_answer_stops_its_agents_and_continues
         while (lines := made.lines("works"))[-1] != await _last_after(made, HEARTBEAT / 2):
             assert lines
         await asyncio.sleep(HEARTBEAT)
-        line.mend()
+        line.restore()
         assert is_alive(worker.pid, None), "it could not record outcomes, and had nothing else to exit for"
         (made.root / "go").touch()
         assert (await handle.result()).data == 2

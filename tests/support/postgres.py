@@ -80,7 +80,7 @@ class PostgresServer:
 
 
 class Proxy:
-    """TCP proxy in front of a port, until `mend`: `cut` closes all connections and refuses new ones, `stall` delivers nothing."""
+    """TCP proxy in front of a port, until `restore`: `cut` closes all connections and refuses new ones, `stall` delivers nothing."""
 
     def __init__(self, to: int) -> None:
         self._to = to
@@ -126,7 +126,7 @@ class Proxy:
     def stall(self) -> None:
         self._flows.clear()
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         self._is_cut = False
         self._flows.set()
 

@@ -18,6 +18,8 @@ import remit.testing
 ROOT = Path(__file__).parents[2]
 LISTED = Path(__file__).with_name("public_api.txt")
 IMPORT = re.compile(r"^\s*(?:>>> )?(?:from|import) (remit(?:\.\w+)*)", re.MULTILINE)
+NAMES = re.compile(r"^\s*(?:>>> )?from remit import (?:\(([^)]*)\)|([^(\n]*))", re.MULTILINE)
+IMPORTED = re.compile(r"(\w+)(?: as \w+)?(?:,|\s*$|\s*#)")
 BLOCK = re.compile(r"^```(?:python|py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -25,6 +27,21 @@ def public_names(package: ModuleType) -> Iterator[str]:
     """One line per name: its kind and its parameters, read from the source, so that no optional package is imported."""
     for public, (module, own) in sorted(package._HOME_OF.items()):
         yield f"{package.__name__}.{public}: {_described(module, own)}"
+        for name in _exports(f"{module}.{own}"):
+            yield f"{package.__name__}.{public}.{name}: {_described(f'{module}.{own}', name)}"
+
+
+def _exports(module: str) -> list[str]:
+    """`__all__` of a public module."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except ModuleNotFoundError:  # a class or function
+        return []
+    if spec is None or spec.origin is None:
+        return []
+    tree = ast.parse(Path(spec.origin).read_text())
+    listed = [node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"]
+    return [name for value in listed for name in ast.literal_eval(value)]
 
 
 def _described(module: str, own: str) -> str:
@@ -50,6 +67,10 @@ def _class(node: ast.ClassDef) -> str:
     made = next((one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"), None)
     fields = [one.target.id for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)]
     public = [one.name for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and not one.name.startswith("_")]
+    older = [
+        one.targets[0] for one in node.body if isinstance(one, ast.Assign) and isinstance(one.value, ast.Name) and one.value.id in public
+    ]
+    public += [one.id for one in older if isinstance(one, ast.Name)]
     parameters = _parameters(made.args).removeprefix("self").removeprefix(", ") if made else ", ".join(fields)
     return f"class({parameters})" + (f" with {', '.join(sorted(set(public)))}" if public else "")
 
@@ -84,6 +105,10 @@ def test_documents_and_examples_import_only_the_public_api() -> None:
         sources[path] = "\n".join(BLOCK.findall(path.read_text()))
     found = {(path.name, module) for path, text in sources.items() for module in IMPORT.findall(text)}
     assert {one for one in found if one[1] not in ("remit", "remit.testing")} == set()
+    named = {
+        (path.name, name) for path, text in sources.items() for names in NAMES.findall(text) for name in IMPORTED.findall(" ".join(names))
+    }
+    assert {one for one in named if one[1] not in (*remit.__all__, "testing")} == set()
 
 
 if __name__ == "__main__":

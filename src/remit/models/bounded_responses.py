@@ -32,10 +32,10 @@ async def bound(response: Response) -> None:
         bounded = limit_chunks(pieces, EVENT_BYTES)
     else:
         bounded = limit_events(pieces, max_event_bytes=EVENT_BYTES, max_event_lines=EVENT_LINES, max_stream_bytes=STREAM_BYTES)
-    response.stream = _Bounded(stream, bounded)
+    response.stream = _BoundedStream(stream, bounded)
 
 
-class _Bounded(AsyncByteStream):
+class _BoundedStream(AsyncByteStream):
     def __init__(self, stream: AsyncByteStream, pieces: AsyncIterator[bytes]) -> None:
         self._stream, self._pieces = stream, pieces
 

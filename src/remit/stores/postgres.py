@@ -26,7 +26,7 @@ from remit.core.errors import Unavailable
 from remit.core.record import HistoryQuery, Write, WriteResult
 from remit.core.states import LIVE
 from remit.stores.rows import NOTHING_MET, Group, RowByRow
-from remit.stores.sql_store import OF_TREE, Change, Found, Scan, SqlStore, spending_below
+from remit.stores.sql_store import Change, Found, Scan, SqlStore
 
 VERSION = 3
 """The newest `sql/postgres_NNN.sql`."""
@@ -128,7 +128,7 @@ class PostgresStore(SqlStore):
                         raise psycopg.Rollback
                 except CLASHES:
                     pass
-            return RowByRow(connection, self.owner_id, self._drawn, spending_below).write(writes)
+            return RowByRow(connection, self.owner_id, self._drawn, self._spending_here).write(writes)
 
         is_plain = not group.limited_trees and not group.draws
         return NOTHING_MET if is_plain and self._is_written_at_once(group) else self._transact(write)
@@ -218,9 +218,12 @@ class PostgresStore(SqlStore):
             conditions.append("settled_at IS NULL")  # so that the small index is used
         return [(" AND ".join(conditions) or "TRUE", tuple(value for value in given.values() if value is not None))]
 
+    def _tree_scans(self, root_id: str) -> list[Scan]:
+        return [("((session_id=? AND parent_id IS NULL) OR (root_id=? AND parent_id IS NOT NULL))", (root_id, root_id))]
+
     def _history_scans(self, query: HistoryQuery) -> list[tuple[str, tuple[Any, ...], str]]:
         if query.root_id is not None:
-            return [(OF_TREE, (query.root_id, query.root_id), "")]
+            return [(*scan, "") for scan in self._tree_scans(query.root_id)]
         is_live = query.wanted is not None and LIVE.issuperset(query.wanted)
         return [("settled_at IS NULL" if is_live else "TRUE", (), "")]
 

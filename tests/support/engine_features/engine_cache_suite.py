@@ -230,6 +230,25 @@ async def a_caller_that_is_cancelled_takes_no_result_from_the_others(open_remit:
 
 
 @promise
+async def those_that_waited_for_a_call_that_was_cancelled_run_it_once(open_remit: OpenRemit, root: Path) -> None:
+    go = asyncio.Event()
+    reader = Scripted("reader", wait(go, answer(1)), wait(go, answer(2)), wait(go, answer(3)), **READING)
+    async with open_remit(root, [reader]) as remit:
+        left = asyncio.create_task(remit.delegate("reader"))
+        await reader.called.wait()
+        waiting = [asyncio.create_task(remit.delegate("reader")) for _ in range(3)]
+        handle = await remit.start("reader")
+        result = asyncio.create_task(handle.result())
+        await asyncio.sleep(0.02)
+        left.cancel()
+        await until(lambda: len(reader.calls) == 2)
+        await asyncio.sleep(0.05)
+        go.set()
+        assert [(await one).data for one in (*waiting, result)] == [2, 2, 2, 2]
+    assert len(reader.calls) == 2
+
+
+@promise
 async def only_agents_that_only_read_can_be_cached(open_remit: OpenRemit, root: Path) -> None:
     async def declared(**options: Any) -> None:
         agent("x", cache="1h", **options)(_x)

@@ -468,11 +468,12 @@ class EmbeddedEngine:
 
     # ---- what its delegations share
 
-    def register(self, run: DelegationRun) -> None:
-        run.budget.enter()
+    def register(self, run: DelegationRun) -> bool:
+        """Whether other processes draw from its budget, too."""
         self._runs[run.delegation.lineage.session_id] = run
         if run.parent is not None:
             run.parent.add_child(run)
+        return run.budget.enter()
 
     def unregister(self, run: DelegationRun, *, was_recorded: bool = True) -> None:
         session_id = run.delegation.lineage.session_id

@@ -39,7 +39,7 @@ from remit.runtime import reply
 from remit.runtime.deps import Submission
 from remit.runtime.engine import EngineConfig, Perform, Recovered, WorkerInfo
 from remit.runtime.reply import PartialWork, Stop
-from remit.runtime.shipment import Shipping
+from remit.runtime.shipment import FileShipping
 from remit.system.liveness import is_dead, living_owners
 from remit.system.processes import is_alive
 from remit.system.threads import off_loop
@@ -82,7 +82,7 @@ CUT_OFF = "Its worker lost the connection to {} and stopped it here. Another wor
 class TemporalEngine(EmbeddedEngine):
     client: "Client"
 
-    def __init__(self, config: EngineConfig, temporal: TemporalConfig, shipping: Shipping | None = None) -> None:
+    def __init__(self, config: EngineConfig, temporal: TemporalConfig, shipping: FileShipping | None = None) -> None:
         if shipping is not None:
             config = config._replace(middleware=(self._perform_and_ship, *config.middleware))
         super().__init__(config)

@@ -12,9 +12,9 @@ from remit.core.events import Event, EventKind
 from remit.core.record import BeginDelegation, Record
 from remit.core.result import Return, StopReason, state_of
 from remit.core.states import State
-from remit.engines.embedded.delegation_run import DelegationRun
-from remit.engines.embedded.handles import LocalHandle, Outcome
-from remit.engines.embedded.journal import CLOSED, Clash, KeyTaken, OverBudget, Problem
+from remit.engines.embedded.delegation_run import DelegationRun, Outcome
+from remit.engines.embedded.handles import LocalHandle
+from remit.engines.embedded.journal import CLOSED, Clash, KeyConflict, OverBudget, Problem
 from remit.runtime.accept import recorded_budget, redraw_session_id
 from remit.runtime.deps import Submission
 from remit.runtime.reply import PartialWork, Stop, refused_return, stopped_return
@@ -134,7 +134,7 @@ class RemoteRun:
             self._engine.spawn(self._refuse(problem))
         else:
             self._unregister(was_recorded=False)
-            if not isinstance(problem, KeyTaken):
+            if not isinstance(problem, KeyConflict):
                 assert isinstance(problem, Unavailable)
                 self.outcome.fail(problem)
             elif not self.outcome.yield_key(problem.session_id):
