@@ -155,7 +155,7 @@ async def test_work_of_another_machine_is_not_settled(project: Path, server: str
 
 
 @pytest.mark.parametrize("how", ["restart", "cut"])
-async def test_database_outage_loses_and_repeats_nothing(tmp_path: Path, how: str) -> None:
+async def test_database_outage_loses_and_repeats_nothing(tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture) -> None:
     ran: list[int] = []
     all_run, gate = asyncio.Event(), asyncio.Event()
 
@@ -177,6 +177,7 @@ async def test_database_outage_loses_and_repeats_nothing(tmp_path: Path, how: st
             with pytest.raises(RemitError, match="PostgreSQL") as refused:
                 await remit.delegate("gated", n=99)
             assert refused.value.code == "STORE_UNAVAILABLE"
+            await asyncio.sleep(2.5 * postgres.LISTEN_SECONDS)
             proxy.restore() if how == "cut" else server.start()
             assert sorted([(await handle.result()).data for handle in handles]) == list(range(20))
             assert (await remit.delegate("gated", n=100)).data == 100
@@ -185,6 +186,7 @@ async def test_database_outage_loses_and_repeats_nothing(tmp_path: Path, how: st
                 assert asyncio.get_running_loop().time() < end, states
                 await asyncio.sleep(0.1)
     assert sorted(ran) == [*range(20), 100]
+    assert sum("Lost the connection that notifies" in said for said in caplog.messages) == 1, "once for the outage"
 
 
 async def test_database_that_does_not_answer_delays_no_return(tmp_path: Path, server: str) -> None:

@@ -434,6 +434,30 @@ async def test_worker_with_another_definition_refuses_and_names_both(server: Tem
     assert ours in result.errors[0].message
 
 
+async def test_workers_of_two_versions_side_by_side_run_what_each_can(server: TemporalServer, tmp_path: Path) -> None:
+    """As during an upgrade: the old worker gives back what a new caller asks for, and the other way round."""
+    ran: list[str] = []
+
+    def version(name: str) -> Any:
+        @agent("same", description=name)
+        async def same() -> None:
+            ran.append(name)
+
+        return same
+
+    settings = _settings(server, tmp_path)
+    settings["engine"]["temporal"]["worker_wait_seconds"] = 60.0
+    async with (
+        Remit.open(tmp_path, agents=[version("old")], settings=settings) as old,
+        Remit.open(tmp_path, agents=[version("new")], settings=settings) as new,
+    ):
+        for remit in (old, new):
+            await remit.work(["same"])
+        results = await asyncio.gather(*(remit.delegate("same", timeout=100) for remit in [old, new] * 2))
+    assert all(result.ok for result in results)
+    assert Counter(ran) == {"old": 2, "new": 2}
+
+
 async def test_delegation_without_a_worker_warns_and_is_unavailable(
     server: TemporalServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -63,7 +63,9 @@ async def test_workflow_gets_the_return_of_an_agent_whatever_its_status(server: 
         assert (await asked("missing"))["codes"] == ["INVALID_TARGET"]
 
 
-async def test_cancelled_workflow_cancels_its_delegation(server: TemporalServer, tmp_path: Path) -> None:
+async def test_cancelled_workflow_cancels_its_delegation(server: TemporalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Temporal tells an activity by the answer to its heartbeat."""
+    monkeypatch.setattr("remit.engines.temporal.plugin.HEARTBEAT_SECONDS", 2.0)
     sleeper = Scripted("sleeper", hang())
     async with Remit.open(tmp_path, agents=[sleeper]) as remit, serving(server, remit) as client:
         handle = await client.start_workflow("Asks", args=["sleeper", {}], id=f"{tmp_path}-cancelled", task_queue=str(tmp_path))

@@ -115,6 +115,7 @@ async def test_worker_whose_store_does_not_answer_stops_its_agents_and_continues
         assert await made.wrong(remit, handle) == []
 
 
+@pytest.mark.lab
 async def test_worker_stops_while_its_store_does_not_answer_and_another_continues_its_work(
     made: Cluster, line: Proxy, postgres: PostgresServer
 ) -> None:

@@ -99,7 +99,11 @@ class Proxy:
                 if self._is_cut:
                     client.close()
                     continue
-                there = socket.create_connection(("127.0.0.1", self._to))
+                try:
+                    there = socket.create_connection(("127.0.0.1", self._to))
+                except OSError:  # the server is down
+                    client.close()
+                    continue
                 self._open |= {client, there}
                 for one, other in ((client, there), (there, client)):
                     threading.Thread(target=self._pump, args=(one, other), daemon=True).start()

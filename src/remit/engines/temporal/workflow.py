@@ -25,6 +25,7 @@ REFUSED = "refused"
 CLOSE_SECONDS = 5.0
 """Time after its deadline at which Temporal gives up a delegation. Its worker or its caller has ended it before."""
 REFUSED_SECONDS = 1.0
+"""Counted for each refusal; the next attempt comes after one to two seconds."""
 URGENT = 1
 """The highest priority of Temporal."""
 
@@ -120,7 +121,8 @@ class DelegationWorkflow:
                 is_over = await self._waited(order, self._wait_seconds(order))
             elif isinstance(cause, ApplicationError) and cause.type == REFUSED:
                 self._refusal = cause.message
-                await asyncio.sleep(REFUSED_SECONDS)
+                # Several that are refused together would meet the same workers in the same order again.
+                await asyncio.sleep(REFUSED_SECONDS * (1 + workflow.random().random()))
                 is_over = await self._waited(order, REFUSED_SECONDS)
             elif order.resumable or (isinstance(cause, ApplicationError) and cause.type == HANDED_OVER):
                 is_over = False
