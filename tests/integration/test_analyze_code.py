@@ -205,12 +205,6 @@ def polyglot(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return whole
 
 
-def reported(symbol: dict[str, Any]) -> str:
-    name = f"{symbol['parent']}.{symbol['name']}".strip(".")
-    measured = f" {symbol['complexity']}/{symbol['nesting']}" if "complexity" in symbol else ""
-    return f"{symbol['kind']} {name} {symbol['line']}{measured}"
-
-
 @pytest.mark.parametrize("folder", PROJECTS)
 def test_imports_are_resolved_to_project_files(polyglot: dict[str, Any], folder: str) -> None:
     edges = {(one["from"], one["to"]) for one in polyglot["imports"] if not one["isLazy"] and one["from"].startswith(f"{folder}/")}

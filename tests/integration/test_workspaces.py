@@ -279,21 +279,6 @@ async def test_acceptance_runs_in_the_workspace_before_the_merge(project: Path) 
     assert f"remit/{unmet.session_id}" in branches(project)
 
 
-def returning(name: str, *paths: str, **declared: object):  # type: ignore[no-untyped-def]
-    @agent(name, workspace="worktree", answers="return", timeout=30, **declared)
-    async def return_files(ctx: Context) -> dict[str, object]:
-        (ctx.workspace / "out.txt").write_text("out\n")
-        (ctx.workspace / "away").symlink_to("/etc/passwd")
-        (ctx.workspace / "up").symlink_to(project_file)
-        (ctx.scratch / "note.md").write_text("note")
-        files = [{"type": "report", "path": path.replace("SCRATCH", f".remit/scratch/{ctx.session_id}")} for path in paths]
-        metadata = {"session_id": ctx.session_id, "agent_type": name, "delegation_depth": 1, "delegation_path": list(ctx.path)}
-        return {"status": "completed", "summary": "Did the work. It is done.", "artifacts": files, "errors": [], "metadata": metadata}
-
-    project_file = "../../../src/a.py"
-    return return_files
-
-
 async def test_git_operations_of_the_agent_do_not_affect_the_diff(project: Path) -> None:
     @agent("rude", workspace="worktree", timeout=30)
     async def rude(ctx: Context, how: str) -> str:

@@ -22,13 +22,6 @@ def ledger(tmp_path: Path) -> ErrorLedger:
     return ErrorLedger(tmp_path / "errors.json")
 
 
-def wait_for(path: Path, seconds: float) -> bool:
-    give_up_at = time.monotonic() + seconds
-    while not path.exists() and time.monotonic() < give_up_at:
-        time.sleep(0.005)
-    return path.exists()
-
-
 def test_thousands_of_errors_are_counted_at_little_cost(ledger: ErrorLedger) -> None:
     writer = LedgerWriter(ledger)
     began = time.perf_counter()

@@ -6,20 +6,7 @@ import pytest
 
 from remit import Misused, Remit, agent
 from remit.agents.directory import Directory
-from remit.agents.python_files import Descriptions, FolderDescription
 from remit.testing import Scripted
-
-FILE = """
-from remit import agent
-
-@agent("found")
-async def found(n: int) -> int:
-    return n + 1
-
-@agent("apart", isolation="process")
-def apart(n: int) -> int:
-    return n + 2
-"""
 
 
 async def _one() -> None: ...
@@ -27,10 +14,6 @@ async def _one() -> None: ...
 
 def directory() -> Directory:
     return Directory(lambda declared: declared)
-
-
-def describe(folder: Path) -> FolderDescription:
-    return Descriptions(folder / "descriptions", 30.0).describe(folder, folder, lambda path, data: True)
 
 
 def test_two_agents_with_one_name_are_refused() -> None:

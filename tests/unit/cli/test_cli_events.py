@@ -27,10 +27,6 @@ def chunk(value: Any) -> Event:
     return event(EventKind.DATA, chunk=value)
 
 
-def progress(message: str) -> Event:
-    return event(EventKind.PROGRESS, message=message)
-
-
 def tool(status: str, title: str = "ls -l") -> Event:
     return chunk({"tool": {"id": "1", "kind": "Bash", "title": title, "status": status}})
 

@@ -7,18 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from remit.runtime.receive import read_answer
 from support.pace import allowed
 
 FIELDS: dict[str, Any] = {"status": "completed", "summary": "It is done. All is well.", "artifacts": [], "metadata": {}}
 TEXT = json.dumps(FIELDS)
-
-
-class Model(BaseModel):
-    status: str = "completed"
-    summary: str = "It is done."
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
@@ -90,11 +84,6 @@ def test_prose_alone_is_a_fault_and_is_kept() -> None:
 def test_syntax_error_is_reported_with_its_position() -> None:
     assert read_answer('{"status": "completed",}').faults[0].startswith("Return is not valid JSON: ")
     assert "line 1 column" in read_answer('{"status": "completed",}').faults[0]
-
-
-class Hostile:
-    def __repr__(self) -> str:
-        raise RuntimeError("no")
 
 
 LOOP: dict[str, Any] = {}

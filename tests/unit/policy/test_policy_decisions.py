@@ -96,10 +96,6 @@ def test_evaluator_accepts_any_request(caller: str, action: str, facts: dict[str
     )
 
 
-SEGMENTS = st.sampled_from(["src", ".env", "x.pem", ".ssh", "a\nb", "é", "*", ".git", "", "x"])
-paths = st.lists(SEGMENTS, min_size=1, max_size=4).map("/".join)
-
-
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
