@@ -4,7 +4,6 @@ Deadline and record are kept here, whatever the remote does. When a delegation i
 project waits for running cancellations."""
 
 import asyncio
-import importlib
 import os
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
@@ -16,7 +15,6 @@ from remit.core.context import Context
 from remit.core.errors import Unavailable
 from remit.core.parameters import WrongParameters, declared_names
 from remit.runtime.output_schema import parameter_faults
-from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.agents.executors import ExecutorDeps
@@ -48,17 +46,6 @@ class RemoteExecutor:
 
     def token(self) -> str | None:
         return token_for(self.definition)
-
-    async def load(self, module: str, extra: str) -> None:
-        """Import the protocol's library off the loop. Raises `Unavailable` with the package to install."""
-        try:
-            await off_loop(importlib.import_module, module)
-        except ModuleNotFoundError as error:
-            raise Unavailable(
-                f"{self.spec.name} needs the package {error.name} to connect over {extra}, which is not installed.",
-                code="TOOL_UNAVAILABLE",
-                advice=f'pip install "remit[{extra}]"',
-            ) from None
 
     async def cancel_remote(self, cancelling: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.create_task(cancelling)

@@ -26,6 +26,7 @@ from remit.core.text import one_line, shorten
 from remit.runtime.output_schema import check_schema
 from remit.runtime.perform import looks_like_return
 from remit.system.mcp_servers import SeenTools, note_tools, seen_tools, server_key, tool_digest, tools_in
+from remit.system.packages import need
 from remit.system.threads import off_loop
 from remit.system.trust import ADVICE, SETTINGS_FILES
 
@@ -159,7 +160,7 @@ class ToolAgent(RemoteExecutor):
         assert tool is not None
         if not tool.tool:
             raise Unavailable(f"The MCP server {tool.server} cannot be used: {tool.fault}.", advice=ADVICE)
-        await self.load("remit.agents.mcp.mcp_server", "mcp")
+        await off_loop(need, "remit.agents.mcp.mcp_server", "mcp")
         result = await self._deps.mcp_servers.get(self.definition).call(tool, arguments, ctx)
         if result.is_error:
             said = " ".join(block.text for block in result.content if block.type == "text").strip() or "it did not say why"
@@ -262,9 +263,11 @@ def describe_unknown(root: Path, settings: "Settings", trust: "ProjectTrust", *,
 
 async def _describe(definitions: Sequence[Definition], root: Path, trust: "ProjectTrust", seconds: float) -> dict[str, str]:
     try:
-        from remit.agents.mcp.mcp_server import McpServer
-    except ModuleNotFoundError as error:
-        return {one.name: f"{error.name} is not installed: pip install 'remit[mcp]'" for one in definitions}
+        need("remit.agents.mcp.mcp_server", "mcp")
+    except Unavailable as error:
+        return {one.name: f"{error.message.rstrip('.')}: {error.advice}" for one in definitions}
+    from remit.agents.mcp.mcp_server import McpServer
+
     pool = ProcessPool(project="describe", owner_id=f"{os.getpid()}")
     faults: dict[str, str] = {}
 
