@@ -4,7 +4,9 @@ The executors of definitions are named like entry points, `module:class`, and im
 with the `Definition` and `ExecutorDeps` and returns an `AgentPort`. An installed package adds a kind with an entry point of the group
 `remit.executors`, whose name is the kind. To add a built-in kind: declare it in `definition.Kind` and enter its executor in `EXECUTORS`."""
 
+import asyncio
 import importlib
+import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -40,12 +42,17 @@ EXECUTORS: Mapping[str, str] = {
     "profile": "remit.agents.role_bindings:UnavailableAgent",
 }
 """By `Kind`: every one has an entry. Its names as text, so that a program without declared agents does not load their validation."""
+CLOSE_SECONDS = 5.0
+"""Time limit for the executors of declared agents when the project is closed."""
 _IN_PROCESSES = ("command", "acp", "claude", "codex", "opencode")
 """Kinds that start a program: the fork server for commands is started early if one is declared."""
 _OURS = "remit.builtin."
 """Modules whose functions may use the models of the Remit process."""
 _KEYED = ("worker.web_search",)
 """Built-in agents that need keys from the environment: providers of web searches."""
+
+
+log = logging.getLogger(__name__)
 
 
 class ExecutorDeps:
@@ -183,12 +190,23 @@ class Executors:
             self._deps.processes.warm_up(tuple(self._targets))
 
     async def close(self) -> None:
-        for executor in self._made:
-            if (close := getattr(executor, "close", None)) is not None:
-                await close()
+        closing = {asyncio.ensure_future(_close(executor)): executor.spec.name for executor in self._made if hasattr(executor, "close")}
+        if closing:
+            _, late = await asyncio.wait(closing, timeout=CLOSE_SECONDS)
+            for task in late:
+                task.cancel()
+                log.warning("The agent %s did not close within %g s.", closing[task], CLOSE_SECONDS)
         for name in ("mcp_servers", "processes", "models"):
             if (made := self._deps.made(name)) is not None:
                 await made.close()
+
+
+async def _close(executor: Any) -> None:
+    """An executor of a package may raise: everything else must be closed nevertheless."""
+    try:
+        await executor.close()
+    except Exception:
+        log.exception("The agent %s could not be closed.", executor.spec.name)
 
 
 def _executor_of(kind: str) -> "Callable[[Definition, ExecutorDeps], Any]":
