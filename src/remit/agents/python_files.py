@@ -323,8 +323,9 @@ def _describe_in_child(files: Sequence[PythonFile], seconds: float) -> list[Mapp
     except (subprocess.TimeoutExpired, ValueError):
         pass
     finally:
-        kill_tree(process.pid, term_grace=0.0)
-        process.wait()
+        if process.poll() is None:  # otherwise its pid may be another's by now
+            kill_tree(process.pid, term_grace=0.0)
+            process.wait()
     return [{"error": ": it could not be described: its process ended without an answer."}] * len(files)
 
 

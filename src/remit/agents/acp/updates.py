@@ -25,8 +25,8 @@ from remit.core.errors import Refused, Stopped
 KINDS = frozenset({"read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"})
 OWN_TOOLS = ("other:mcp__remit__*", "other:remit_*", "other:remit.*", "other:remit: *")
 """Names that agents give to the tools of remit's own server, which is provided with it."""
-_ACTING = frozenset({"edit", "delete", "move", "execute", "fetch", "switch_mode"})
-"""Allowed by kind only: their title is a command or a path, so text of the model."""
+_NAMED = frozenset({"read", "search", "think", "other"})
+"""Kinds that may be allowed by title. The title of the others, also of kinds added later, may be a command or a path: text of the model."""
 _JOINING = frozenset(";&|<>$`()\n\r")
 """Characters that join or embed commands."""
 _GRANTS = ("allow_once", "allow_always")
@@ -122,7 +122,7 @@ def _fits(pattern: str, tool: Call) -> bool:
     kind, colon, title = pattern.partition(":")
     if colon and kind in KINDS:
         return kind == tool.kind and _title_fits(title, tool)
-    return fnmatchcase(tool.kind, pattern) or (tool.kind not in _ACTING and fnmatchcase(tool.title, pattern))
+    return fnmatchcase(tool.kind, pattern) or (tool.kind in _NAMED and fnmatchcase(tool.title, pattern))
 
 
 def _title_fits(pattern: str, tool: Call) -> bool:
