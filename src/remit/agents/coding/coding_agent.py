@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.coding.detect import KNOWN
-from remit.agents.coding.dialects import POLL_SECONDS, Claude, Codex, Dialect, OpenCode, Rollout, Scope, Turn
+from remit.agents.coding.dialects import POLL_SECONDS, SEARCH_SECONDS, Claude, Codex, Dialect, OpenCode, Rollout, Scope, Turn
 from remit.agents.command import (
     STARTED_AGAIN,
     STARTS,
@@ -356,6 +356,8 @@ class Run:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            with contextlib.suppress(Stopped, OSError):
+                await self._read_rollout()
             self.stderr = spawned.stderr_tail() if spawned is not None else ""
             self.listener.end(is_whole=is_whole, stderr=self.stderr)
         with contextlib.suppress(Stopped):
@@ -386,8 +388,15 @@ class Run:
     async def _follow_rollout(self) -> None:
         """Draw its usage during the turn."""
         while self.rollout is not None:
-            self.rollout.read(self.listener.session, self.listener)
-            await asyncio.sleep(POLL_SECONDS)
+            await self._read_rollout()
+            await asyncio.sleep(POLL_SECONDS if self.rollout.is_found else SEARCH_SECONDS)
+
+    async def _read_rollout(self) -> None:
+        if self.rollout is None:
+            return
+        if not self.rollout.is_found and self.listener.session is not None:
+            await off_loop(self.rollout.find, self.listener.session)  # among those of years
+        self.rollout.read(self.listener)
 
     async def _hear(self, line: bytes) -> None:
         text = line.decode("utf-8", "replace")

@@ -479,7 +479,7 @@ def _message(message: Any) -> str:
     return text_of(inner) or text
 
 
-POLL_SECONDS = 0.02
+POLL_SECONDS, SEARCH_SECONDS = 0.02, 0.1
 PIECE_BYTES = 1024 * 1024
 """Bytes per read of a rollout; a longer line is skipped."""
 
@@ -497,12 +497,19 @@ class Rollout:
         self._rest = b""
         self._model = ""
 
-    def read(self, session: str | None, to: "Listener") -> None:
+    @property
+    def is_found(self) -> bool:
+        return self._path is not None
+
+    def find(self, session: str) -> None:
+        """Blocking: the folder may have many files."""
+        path = next(self._folder.glob(f"*/*/*/rollout-*{session}.jsonl"), None)
+        if path is not None and self._skips_first:
+            self._offset = path.stat().st_size
+        self._path = path
+
+    def read(self, to: "Listener") -> None:
         """Report what was written since the last read."""
-        if self._path is None and session is not None:
-            self._path = next(self._folder.glob(f"*/*/*/rollout-*{session}.jsonl"), None)
-            if self._path is not None and self._skips_first:
-                self._offset = self._path.stat().st_size
         if self._path is None:
             return
         try:
