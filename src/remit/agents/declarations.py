@@ -6,7 +6,7 @@ their executors."""
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from remit.agents.definition import Declaration, Definition, Kind
@@ -57,9 +57,9 @@ class Declarations:
             if declared.is_guest and binding.by is By.FILE:
                 names, notes = resolved(names, self.settings, is_guest=True, source=declared.source)
             found = profile_on_model(declared, self.settings, names, on=", ".join(names) or MODEL)
-            return replace(found, notes=(*found.notes, *notes))
+            return found.having(notes=(*found.notes, *notes))
         if binding.built_in is not None:
-            return replace(definition, built_in=binding.built_in)
+            return definition.having(built_in=binding.built_in)
         return self.unavailable(without_executor(declared, binding.wanted))
 
     def unavailable(self, profile: Definition) -> Definition:
@@ -69,7 +69,7 @@ class Declarations:
         # An unapproved setting that could provide an executor.
         keys = ("[agents.", ".agents.", "[models.", ".models.", ":model", "].model", "[roles]", ".roles]", "profiles_on")
         not_approved = next((name for name in self.settings.not_approved if any(key in name for key in keys)), "")
-        return replace(profile, not_approved=not_approved, fault=fault)
+        return profile.having(not_approved=not_approved, fault=fault)
 
 
 def declarations_of(root: Path, settings: Settings, trust: ProjectTrust | None = None) -> Declarations:

@@ -89,7 +89,7 @@ def tools_of(declared: Declaration, definition: Definition, root: Path, trust: "
         return ServerTools(definitions=tuple(definitions.values()), unapproved=tuple(unapproved), problems=_lines(declared, problems))
     fault = "its tools are not known yet" if seen is None else seen.fault.rstrip(".") or "it offers no tool that may be used"
     spec = replace(definition.spec, description=f"{definition.spec.description} Not available: {fault}.")
-    alone = replace(definition, spec=spec, mcp=replace(server, fault=fault))
+    alone = definition.having(spec=spec, mcp=replace(server, fault=fault))
     return ServerTools(definitions=(alone,), problems=_lines(declared, [*problems, fault]))
 
 
@@ -125,7 +125,7 @@ def _definition_of(server: Definition, tool: Mapping[str, Any], mcp: ServerTool)
         parameters_schema=_parameters_of(tool.get("inputSchema")),
         output_schema=output if isinstance(output, dict) else None,
     )
-    return replace(server, spec=spec, mcp=mcp, tools=None)
+    return server.having(spec=spec, mcp=mcp, tools=None)
 
 
 def _parameters_of(schema: Any) -> dict[str, Any]:
@@ -256,7 +256,7 @@ def describe_unknown(root: Path, settings: "Settings", trust: "ProjectTrust", *,
             key = server_key(root, declared.name, declared.table)
             seen = seen_tools(key)
             if seen is None or (asked and seen.fault):
-                unknown.append(replace(definition, mcp=replace(definition.mcp, key=key)))
+                unknown.append(definition.having(mcp=replace(definition.mcp, key=key)))
     seconds = START_SECONDS if asked else DESCRIBE_SHARE * settings.describe_seconds
     return asyncio.run(_describe(unknown, root, trust, seconds)) if unknown else {}
 
