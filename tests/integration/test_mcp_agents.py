@@ -300,10 +300,11 @@ async def test_agent_with_a_missing_requirement_is_unavailable(tmp_path: Path, m
     write_settings(root, ext={"mcp": {"command": hostile(folder)}})
     async with Remit.open(root) as remit:
         assert (await remit.delegate("counter")).data == "counted"
-    write_settings(root, ext={"mcp": {"command": ["false"]}})
+    write_settings(root, ext={"mcp": {"command": ["sh", "-c", "echo no licence >&2; exit 3"]}})
     async with Remit.open(root) as remit:
         result = await remit.delegate("counter")
         assert "the MCP server ext, which cannot be used" in result.errors[0].message
+        assert "it ended with exit code 3. no licence" in result.errors[0].message
 
 
 # ---- containment, kills

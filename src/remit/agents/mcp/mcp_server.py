@@ -330,6 +330,7 @@ class McpServer:
         """The whole life of a connection: this task enters and leaves every context of the library."""
         ended = asyncio.Event()
         fault: RemitError | None = None
+        self._fault = None
         try:
             async with contextlib.AsyncExitStack() as stack:
                 transport = await self._transport(stack, ended)
@@ -356,8 +357,11 @@ class McpServer:
                 self._note_end(fault)
 
     def _note_end(self, fault: RemitError | None) -> None:
-        if fault is not None:
-            self._fault = fault
+        """`fault`: as seen by the library; why its process ended says more."""
+        if isinstance(fault, Unavailable) and isinstance(ended := self._fault, AgentCrashed):
+            words = " ".join(filter(None, (ended.message, one_line(ended.stderr_tail, 500))))
+            fault = Unavailable(f"The MCP server {self.name} cannot be used: {words}", advice=ended.advice)
+        self._fault = fault or self._fault
         self._failures += 1
         pause = min(_FIRST_PAUSE_SECONDS * 2 ** min(self._failures - 2, 10), LONGEST_PAUSE_SECONDS) if self._failures > 1 else 0.0
         self._not_before = time.monotonic() + pause
