@@ -117,7 +117,7 @@ def port_of(server: "subprocess.Popen[str]") -> int:
 
 
 async def test_server_that_hangs_dies_or_floods_fails_one_call_only(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remit.agents.mcp.mcp_server.FLOOD_MESSAGES", 500)  # a rate that a busy machine reaches
+    monkeypatch.setattr("remit.agents.mcp.mcp_server.FLOOD_LINES", 500)  # a rate that a busy machine reaches
     root, folder = places
     write_settings(root, bad={"mcp": {"command": hostile(folder)}})
     async with Remit.open(root) as remit:
@@ -135,7 +135,7 @@ async def test_server_that_hangs_dies_or_floods_fails_one_call_only(places: Plac
         died = await remit.delegate("bad.die", timeout=30)
         assert (died.errors[0].code, died.stop_reason) == ("AGENT_CRASHED", StopReason.CRASHED)
         assert "exit code 3" in died.errors[0].message
-        for tool, words in (("flood", "messages in"), ("noise", "not messages"), ("grow", "many megabytes")):
+        for tool, words in (("flood", "lines in"), ("noise", "lines in"), ("grow", "many megabytes")):
             flooded = await remit.delegate(f"bad.{tool}", timeout=60)
             assert flooded.errors[0].code == "AGENT_CRASHED", flooded
             assert words in flooded.errors[0].message

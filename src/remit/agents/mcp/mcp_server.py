@@ -64,10 +64,8 @@ CANCEL_SECONDS = 0.15
 LAST_WORDS_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
 _FIRST_PAUSE_SECONDS = 0.2
-NOISE_LINES = 5_000
-"""Maximum lines that are not messages: some servers print a greeting; one that continues does not speak the protocol."""
-FLOOD_MESSAGES, FLOOD_SECONDS = 20_000, 20.0
-"""More messages in this time than any tool needs."""
+FLOOD_LINES, FLOOD_SECONDS = 20_000, 20.0
+"""More lines in this time than any tool needs."""
 PROGRESS_SECONDS = 0.1
 PAGES = 50
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -485,9 +483,8 @@ async def _stdio(spawned: CommandProcess, ended: asyncio.Event, note_flood: Call
 
 
 async def _messages(stdout: asyncio.StreamReader, note_flood: Callable[[str], None]) -> AsyncIterator[SessionMessage]:
-    """Messages of a server, within limits."""
-    noise = count = 0
-    since = time.monotonic()
+    """Messages of a server, within limits. Other lines are ignored: some servers print a greeting."""
+    count, since = 0, time.monotonic()
     while True:
         try:
             line = await stdout.readline()
@@ -498,18 +495,14 @@ async def _messages(stdout: asyncio.StreamReader, note_flood: Callable[[str], No
             return
         if not line:
             return
+        count += 1
+        if count == FLOOD_LINES:
+            if (took := time.monotonic() - since) < FLOOD_SECONDS:
+                note_flood(f"it sent {count} lines in {took:.1f} s")
+                return
+            count, since = 0, time.monotonic()
         try:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:
-            noise += 1
-            if noise > NOISE_LINES:
-                note_flood(f"it printed {NOISE_LINES} lines that are not messages")
-                return
             continue
         yield SessionMessage(message)
-        count += 1
-        if count == FLOOD_MESSAGES:
-            if (took := time.monotonic() - since) < FLOOD_SECONDS:
-                note_flood(f"it sent {count} messages in {took:.1f} s")
-                return
-            count, since = 0, time.monotonic()
