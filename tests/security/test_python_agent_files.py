@@ -8,7 +8,7 @@ import pytest
 
 from remit import Remit, RemitError
 from remit.agents.directory import Directory
-from remit.agents.python_files import Descriptions, FolderDescription
+from remit.agents.python_files import FolderDescription, describe_project
 from support import cli
 from support.pace import allowed
 
@@ -131,7 +131,7 @@ async def test_bytecode_in_a_clone_is_not_run(tmp_path: Path) -> None:
 
 
 def describe(root: Path, *, approved: bool) -> tuple[FolderDescription, Directory]:
-    found = Descriptions(root / "descriptions", 30.0).describe(root / ".remit" / "agents", root, lambda path, data: approved)
+    found = describe_project(root / ".remit", lambda path, data: approved, 30.0)
     directory = Directory(lambda agent: agent)
     directory.load_files(found)
     directory.list_unapproved(found)
