@@ -161,7 +161,6 @@ class Prices:
         """`declared`: the model in its declaration, for vendors that do not report the model."""
         self.models = models
         self._declared = declared
-        self._unknown: set[str] = set()
         self._is_said = False
 
     def cost(self, model: str, used: TokenUsage, ctx: Context) -> float:
@@ -169,10 +168,8 @@ class Prices:
         bare = model.rpartition(":")[2]
         named = next((name for name in (bare, model, self._declared) if name and self.models.is_priced(name)), None)
         known = model if bare != model else f"openai:{bare}" if bare else self._declared
-        if (name := named or known) and name not in self._unknown:
-            if (cost := self.models.cost(name, used)) is not None:
-                return cost
-            self._unknown.add(name)
+        if (name := named or known) and (cost := self.models.cost(name, used)) is not None:
+            return cost
         if not self._is_said and used.tokens and ctx.budget.cost is not None:
             self._is_said = True
             ctx.progress(UNPRICED)

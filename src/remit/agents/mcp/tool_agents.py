@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.command import approved_files
@@ -235,15 +236,6 @@ def _block(block: Any, path: Path) -> Any:
 # ---- descriptions
 
 
-@dataclass(frozen=True, slots=True)
-class _DescribingDeps:
-    """Dependencies of servers that are started only to be described."""
-
-    processes: ProcessPool
-    root: Path
-    trust: "ProjectTrust | None"
-
-
 def describe_unknown(root: Path, settings: "Settings", trust: "ProjectTrust", *, asked: bool = False) -> dict[str, str]:
     """Start approved servers with unknown tools to read their tool lists. Returns failures by name. Call it on a thread.
 
@@ -272,7 +264,7 @@ async def _describe(definitions: Sequence[Definition], root: Path, trust: "Proje
     faults: dict[str, str] = {}
 
     async def describe(definition: Definition) -> None:
-        server = McpServer(definition, _DescribingDeps(pool, root, trust))
+        server = McpServer(definition, SimpleNamespace(processes=pool, root=root, trust=trust))
         try:
             async with asyncio.timeout(seconds):
                 await server.describe()
