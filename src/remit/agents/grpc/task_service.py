@@ -270,10 +270,10 @@ class TaskService:
         answer: pb.GetTaskStatusResponse = await self._call(lambda calls: calls.GetTaskStatus, request, more)
         return result_of_task(answer.task)
 
-    async def cancel(self, task_id: str, reason: str = "", *, force: bool = False, more: Pairs = ()) -> DelegateResult:
+    async def cancel(self, task_id: str, reason: str = "", *, force: bool = False) -> DelegateResult:
         """Returns when it has stopped."""
         request = pb.CancelTaskRequest(task_id=task_id, reason=reason[:1000], force=force)
-        answer: pb.CancelTaskResponse = await self._call(lambda calls: calls.CancelTask, request, more, 2 * ANSWER_SECONDS)
+        answer: pb.CancelTaskResponse = await self._call(lambda calls: calls.CancelTask, request, (), 2 * ANSWER_SECONDS)
         return result_of_task(answer.task)
 
     async def agents(self, more: Pairs = ()) -> list[pb.AgentInfo]:
