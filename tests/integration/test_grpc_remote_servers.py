@@ -166,20 +166,3 @@ async def test_tls_connection_works_and_the_token_is_not_stored(tmp_path: Path, 
             assert returned.ok, returned.errors
         saved = b"".join(path.read_bytes() for path in (tmp_path / "near" / ".remit").rglob("*") if path.is_file())
         assert token.encode() not in saved
-
-
-@pytest.mark.parametrize(
-    ("table", "fault"),
-    [
-        ({"kind": "grpc"}, "needs its address"),
-        ({"grpc": "x:1", "a2a": "http://x"}, "an agent has one"),
-        ({"grpc": "x:1", "command": "ls"}, "this one is remote"),
-        ({"grpc": "x:1", "workspace": "copy"}, "workspace"),
-        ({"command": "ls", "remote": "y"}, "remote agents"),
-        ({"grpc": ""}, "grpc"),
-    ],
-)
-async def test_invalid_declaration_names_its_place(tmp_path: Path, table: dict[str, Any], fault: str) -> None:
-    async with Remit.open(tmp_path, settings={"agents": {"odd": table}}) as remit:
-        assert len(remit.directory.problems) == 1
-        assert fault in remit.directory.problems[0]

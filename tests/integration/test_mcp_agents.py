@@ -186,23 +186,6 @@ async def test_tool_names_are_normalised_and_collisions_are_reported(tmp_path: P
         assert (await remit.delegate("ext.taken")).data == "mine"
 
 
-@pytest.mark.parametrize(
-    ("table", "words"),
-    [
-        ({"mcp": {"command": ["x"], "url": "http://127.0.0.1/"}}, "either {command"),
-        ({"mcp": {"command": ["x"]}, "kind": "command"}, "without another kind"),
-        ({"mcp": {"command": ["x"]}, "allow": ["read"]}, "allow: not allowed for an MCP server"),
-        ({"mcp": {"command": ["x"]}, "workspace": "worktree"}, "one server serves all delegations"),
-        ({"mcp": {"url": "http://127.0.0.1/"}, "contain": True}, "this one has a url"),
-        ({"mcp": {"command": ["x"]}, "token_variable": "T"}, "it is for a server with a url"),
-        ({"mcp": "nothing"}, ".mcp.json of this project has no server 'nothing'"),
-    ],
-)
-def test_invalid_declaration_is_reported(tmp_path: Path, table: dict[str, object], words: str) -> None:
-    write_settings(tmp_path, far=table)
-    assert words in cli.run("agents", cwd=tmp_path).stderr
-
-
 # ---- approval
 
 
