@@ -20,6 +20,12 @@ class Effect(StrEnum):
     EXECUTE = "execute"
 
 
+ACP_EFFECTS = {
+    "read": "read", "search": "read", "edit": "write", "move": "write", "delete": "delete", "execute": "execute", "fetch": "network",
+}  # fmt: skip
+"""Actions of agents with the Agent Client Protocol, by kind of tool; each has its effect."""
+
+
 class Fact(StrEnum):
     """The meaning of an agent's parameter for rules: `acts_on={"path": "path"}`."""
 

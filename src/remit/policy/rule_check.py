@@ -11,21 +11,11 @@ import cedarpy
 
 from remit.core.agents import AgentSpec
 from remit.core.delegation import ROOT_CALLER
-from remit.core.policy import Effect
+from remit.core.policy import ACP_EFFECTS, Effect
 from remit.policy.rules import CALLER, CALLERS, DELEGATE, PolicyError, Rule, action_id, groups_of, read_rules
 from remit.runtime.policy_facts import COMPUTED, is_listed
 
 ANNOTATIONS = ("id", "because", "advice", "ask")
-ACP_ACTIONS = {
-    "read": "read",
-    "search": "read",
-    "edit": "write",
-    "move": "write",
-    "delete": "delete",
-    "execute": "execute",
-    "fetch": "network",
-}
-"""Actions of agents with the Agent Client Protocol, by kind of tool; each has its effect."""
 EXTRA_FACTS = {"method": "String", "recursive": "Bool", "network": "Bool", "tool": "String"}
 APPLIES = "{ principal: [Agent, Caller], resource: [Agent, Path, Host, Command], context: Facts }"
 _LINES = re.compile(r"policy\d+")
@@ -61,7 +51,7 @@ def check_rules(text: str, specs: Sequence[AgentSpec]) -> list[Problem]:
 def known_actions(specs: Sequence[AgentSpec]) -> dict[str, tuple[str, ...]]:
     """Every action by name, with the groups it is in."""
     actions: dict[str, tuple[str, ...]] = dict.fromkeys((*map(str, Effect), DELEGATE, "acp"), ())
-    for kind, effect in ACP_ACTIONS.items():
+    for kind, effect in ACP_EFFECTS.items():
         actions[f"acp.{kind}"] = ("acp", effect)
     for spec in specs:
         groups = groups_of(spec.name, tuple(map(str, spec.effects)), True)

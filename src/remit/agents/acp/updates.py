@@ -19,6 +19,7 @@ from remit.agents.coding.dialects import items_of, mapping_of
 from remit.agents.transcript import OVER, Call, Tail, TextBuffer, ToolCalls, Words, tell_plan
 from remit.core.context import Context
 from remit.core.errors import Refused, Stopped
+from remit.core.policy import ACP_EFFECTS
 
 # ---- permission
 
@@ -61,16 +62,6 @@ def _refuse(options: Options, because: str) -> Decision:
     return Decision(allowed=False, option_id=_first(options, _REFUSALS), because=because)
 
 
-EFFECTS = {
-    "read": "read",
-    "search": "read",
-    "edit": "write",
-    "move": "write",
-    "delete": "delete",
-    "execute": "execute",
-    "fetch": "network",
-}
-"""Effect of a kind of tool, for policy rules."""
 _PATHS = ("path", "file_path", "filePath", "filepath", "abs_path", "notebook_path")
 _SEVERAL = ("paths", "files", "file_paths", "edits", "changes")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s`'\"<>]+")
@@ -278,7 +269,7 @@ class Listener:
         offered = items_of(given.get("options"))
         decision = decide(self._allow, call, offered)
         if decision.allowed:
-            effects = (EFFECTS[call.kind],) if call.kind in EFFECTS else ()
+            effects = (ACP_EFFECTS[call.kind],) if call.kind in ACP_EFFECTS else ()
             try:
                 for facts in _facts(self.ctx, call, asked):
                     await self.ctx.permit(f"acp.{call.kind or 'other'}", effects=effects, tool=call.title, **facts)
