@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit import Misused, load_settings
+from remit import load_settings
 from remit.agents.declarations import all_joined, declarations_of
 from remit.agents.definition import Definition, Kind
 from remit.agents.profiles import narrow_tools
-from remit.agents.role_bindings import UnavailableAgent, why_unavailable
 from remit.core.agents import WorkspaceKind
 
 BASE = """
@@ -137,18 +136,3 @@ names = st.text("ABCabc_*()[]", max_size=6)
 def test_denied_tool_is_never_left_for_any_spelling(allow: list[str], tools: list[str] | None, without: list[str]) -> None:
     assert not set(narrow_tools(allow, tools, without)) & {one for one in without if one.isalpha()}
     assert narrow_tools(allow, [], without) == ()
-
-
-def test_profile_without_an_executor_names_the_settings_to_add(tmp_path: Path) -> None:
-    found = profile(tmp_path, "", toml="")
-    agent = UnavailableAgent(found)
-    assert agent.check({"task": "x"}) == {"task": "x"}
-    with pytest.raises(Misused, match="task"):
-        agent.check({})
-    error = why_unavailable(found)
-    assert error.code == "TOOL_UNAVAILABLE"
-    assert "[agents.claude]" in error.advice
-    assert "remit agents --detect" in error.advice
-    named = why_unavailable(profile(tmp_path, "", toml='profiles_on = "gone"'))
-    assert "'gone'" in named.message
-    assert "[agents.gone]" in named.advice
