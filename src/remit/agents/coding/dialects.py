@@ -292,9 +292,10 @@ class Claude(Dialect):
                 to.note(f"The model's service answered {words}; retrying.", is_trouble=True)
 
     def _partial(self, event: Mapping[str, Any], parent: str, to: "Listener") -> None:
-        """The usage of a message at its end. `parent`: for messages of a subagent, which are interleaved with its caller's."""
+        """The usage of a message at its start and end. `parent`: for messages of a subagent, which are interleaved with its caller's."""
         if event.get("type") == "message_start":
             self._begun[parent] = mapping_of(event.get("message"))
+            _claude_spent(self._begun[parent], to)
         elif event.get("type") == "message_delta" and parent in self._begun:
             begun, final = self._begun[parent], mapping_of(event.get("usage"))
             usage = {**mapping_of(begun.get("usage")), **{name: value for name, value in final.items() if value is not None}}
