@@ -11,6 +11,7 @@ from remit.agents.directory import Directory
 from remit.agents.python_files import FolderDescription, describe_project
 from support import cli
 from support.pace import allowed
+from support.witness import LoopWatch
 
 LEAVES_A_TRACE = """
 import os, pathlib
@@ -216,3 +217,33 @@ def test_parameters_are_validated_without_import_before_anything_runs(tmp_path: 
             found = error.message
         assert fault in found, signature
         assert bool(fault) == bool(found), signature
+
+
+SLOW_TO_IMPORT = """
+import os, time
+from remit import agent
+
+if os.environ["SOME_KEY"] != "hidden":  # not while it is described
+    time.sleep(60)
+
+@agent("slow")
+async def slow(n: int) -> int:
+    return n
+
+@agent("slow.on_thread")
+def on_thread(n: int) -> int:
+    return n
+"""
+
+
+@pytest.mark.parametrize("name", ["slow", "slow.on_thread"])
+async def test_import_that_does_not_end_meets_the_deadline_and_blocks_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("SOME_KEY", "a key")
+    project(tmp_path, slow=SLOW_TO_IMPORT)
+    async with Remit.open(tmp_path) as remit, LoopWatch() as loop:
+        done = await remit.delegate(name, n=1, timeout=1)
+        assert (done.status, done.stop_reason) == ("partial", "deadline")
+        assert (await remit.delegate(name, n="x")).errors[0].code == "INVALID_PARAMETERS"
+    assert loop.held < 5

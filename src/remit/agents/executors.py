@@ -19,6 +19,7 @@ from remit.core.agents import AgentSpec, Isolation
 from remit.core.context import Context
 from remit.core.ports import AgentPort
 from remit.system.packages import offered
+from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.agents.definition import Definition
@@ -123,26 +124,22 @@ class ProcessAgent:
 
 
 class LazyAgent:
-    """Executes an agent of a Python file in this process. The file is imported on the first delegation."""
+    """Executes an agent of a Python file in this process. The file is imported on the first delegation, off the loop and within its
+    deadline."""
 
-    __slots__ = ("_carried", "_executor", "_file_agent", "spec")
+    __slots__ = ("_carried", "_file_agent", "spec")
 
     def __init__(self, agent: FileAgent, carried: Callable[[FunctionAgent], AgentPort]) -> None:
         self._file_agent = agent
         self._carried = carried
-        self._executor: AgentPort | None = None
         self.spec: AgentSpec = agent.spec
 
-    def _import(self) -> AgentPort:
-        if self._executor is None:
-            self._executor = self._carried(self._file_agent.load())
-        return self._executor
-
     def check(self, parameters: dict[str, Any]) -> Any:
-        return self._import().check(parameters)
+        return self._file_agent.check(parameters)
 
     async def perform(self, ctx: Context, arguments: Any) -> Any:
-        return await self._import().perform(ctx, arguments)
+        executor = self._carried(await off_loop(self._file_agent.load))
+        return await executor.perform(ctx, executor.check(arguments))
 
 
 class Executors:

@@ -12,11 +12,11 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
@@ -67,11 +67,17 @@ class PythonFile:
         name = path.stem.replace("-", "_")
         self.module = f"remit_agents_{sha256(self.real.encode()).hexdigest()[:8]}_{name}"
         """A unique name, the same in every process."""
+        self._agents: dict[str, FunctionAgent] | None = None
+        self._loading = threading.Lock()
 
-    @cached_property
+    @property
     def agents(self) -> dict[str, FunctionAgent]:
-        """Imports the file. Exceptions of its code are raised here."""
-        return {agent.spec.name: agent for agent in agents_in(load_file(self.module, self.real, self.digest), str(self.path))}
+        """Imports the file, once. Exceptions of its code are raised here."""
+        with self._loading:
+            if self._agents is None:
+                module = load_file(self.module, self.real, self.digest)
+                self._agents = {agent.spec.name: agent for agent in agents_in(module, str(self.path))}
+            return self._agents
 
 
 class FileAgent:
