@@ -24,7 +24,7 @@ from remit.system.threads import off_loop
 if TYPE_CHECKING:
     from remit.agents.definition import Definition
     from remit.agents.mcp.tool_agents import McpServers
-    from remit.agents.process.pool import Job, ProcessPool
+    from remit.agents.process.pool import ProcessPool
     from remit.models.client import Models
     from remit.runtime.tool.delegate_tool import Delegator
     from remit.system.trust import ProjectTrust
@@ -96,7 +96,7 @@ class ProcessAgent:
     """Executes a `FunctionAgent` in its own process. Only built-in agents get models: others delegate to a model agent, which is recorded
     and limited."""
 
-    __slots__ = ("_agent", "_deps", "_job", "_used", "spec", "target")
+    __slots__ = ("_agent", "_deps", "_used", "spec", "target")
 
     def __init__(self, agent: FunctionAgent | FileAgent, deps: ExecutorDeps, used: Callable[[Target], None]) -> None:
         self._agent = agent
@@ -104,22 +104,18 @@ class ProcessAgent:
         self._used = used
         self.spec: AgentSpec = agent.spec
         self.target: Target = agent.target if isinstance(agent, FileAgent) else target_of(agent.function)
-        self._job: Job | None = None
-
-    def _make_job(self) -> "Job":
-        from remit.agents.process.pool import Job
-
-        is_ours = self.target.place is Place.MODULE and self.target.module.startswith(_OURS)
-        return Job(self.target.to_wire(), self._deps.models if is_ours else None, is_listed=is_ours and self.spec.name not in _KEYED)
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
         self._agent.check(parameters)
         return parameters
 
     async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
+        from remit.agents.process.pool import Job
+
         self._used(self.target)
+        is_ours = self.target.place is Place.MODULE and self.target.module.startswith(_OURS)
+        job = Job(self.target.to_wire(), self._deps.models if is_ours else None, is_listed=is_ours and self.spec.name not in _KEYED)
         # The worker validates the recorded parameters again: `arguments` are not all JSON.
-        job = self._job = self._job or self._make_job()
         return await self._deps.processes.run(job, ctx)
 
 
