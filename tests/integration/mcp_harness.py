@@ -1,13 +1,15 @@
 """Projects with external MCP servers: real ones, and one that misbehaves."""
 
 import json
+import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.processes import all_pids
+from support.processes import all_pids, descendants
 from support.tools import MODULES
 
 HOSTILE = Path(__file__).with_name("hostile_mcp_server.py")
@@ -47,10 +49,15 @@ def started(folder: Path) -> int:
     return len(log.read_text().splitlines()) if log.exists() else 0
 
 
-def processes_with(text: str) -> list[int]:
+def own_processes_with(text: str) -> list[int]:
+    """Those below this process: other tests start the same programs at the same time."""
+    return processes_with(text, descendants(os.getpid()))
+
+
+def processes_with(text: str, among: Iterable[int] | None = None) -> list[int]:
     """Processes whose command line contains this word."""
     found = []
-    for pid in all_pids():
+    for pid in all_pids() if among is None else among:
         try:
             data = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:

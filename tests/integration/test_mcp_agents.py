@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from mcp_harness import HOSTILE, hostile, node_server, processes_with, started, write_settings
+from mcp_harness import HOSTILE, hostile, node_server, own_processes_with, processes_with, started, write_settings
 
 from remit import EventKind, Remit, Status, StopReason
 from support import cli
@@ -69,7 +69,7 @@ async def test_tools_of_third_party_servers_are_agents_with_schemas(tmp_path: Pa
         handle = await remit.start("all.trigger-long-running-operation", parameters={"duration": 0.4, "steps": 2})
         messages = [event.body["message"] async for event in handle.stream() if event.kind is EventKind.PROGRESS]
         assert "2 of 2" in messages
-        servers = [*processes_with(TIME), *processes_with(node_server("everything")[-1])]
+        servers = [*own_processes_with(TIME), *own_processes_with(node_server("everything")[-1])]
         assert len(servers) == 2
     assert not [pid for pid in servers if is_alive(pid, None)]
 
@@ -307,7 +307,7 @@ async def test_contained_server_reaches_only_the_project(tmp_path: Path) -> None
         assert hidden.status is Status.FAILED
         assert (await remit.delegate("files.write_file", parameters={"path": str(root / "b.txt"), "content": "x"}, timeout=60)).ok
         assert (root / "b.txt").read_text() == "x"
-        servers = processes_with(node_server("filesystem")[-1])
+        servers = own_processes_with(node_server("filesystem")[-1])
     assert servers
     assert not [pid for pid in servers if is_alive(pid, None)]
 

@@ -460,8 +460,7 @@ class ProcessPool:
         }
         if (spare := self._fork_servers.take_spare()) is not None:
             worker.link.set_supervisor(spare.supervisor)
-            await worker.start(spare.channel, spare.link, message)
-            worker.link.send(SET_MARK + mark.encode() + b"\n")
+            await worker.start(spare.channel, spare.link, message, order=SET_MARK + mark.encode() + b"\n")
         else:
             await self._fork_now(worker, mark, message)
         self._own(self._fork_servers.fork_ahead())

@@ -42,6 +42,7 @@ class SupervisorLink(asyncio.Protocol):
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
+        self._socket: socket.socket | None = None
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.begun: asyncio.Future[Mapping[str, Any] | None] = asyncio.get_running_loop().create_future()
         """For a command: its pid and start, or why it could not be started; None if its supervisor is gone."""
@@ -53,6 +54,7 @@ class SupervisorLink(asyncio.Protocol):
 
     async def connect(self, sock: socket.socket) -> None:
         sock.setblocking(False)
+        self._socket = sock
         await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=sock)
 
     def set_supervisor(self, forked: Mapping[str, Any]) -> None:
@@ -60,8 +62,19 @@ class SupervisorLink(asyncio.Protocol):
         self.pid, self.started = forked["pid"], forked["started"]
 
     def send(self, data: bytes) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
+        """If the supervisor has ended, its report is still read: a failed write of the transport would discard it."""
+        if self._socket is None or self._transport is None or self._transport.is_closing():
+            return
+        sent = 0
+        if not self._transport.get_write_buffer_size():
+            try:
+                sent = self._socket.send(data)
+            except BlockingIOError:
+                pass
+            except OSError:
+                return
+        if sent < len(data):
+            self._transport.write(data[sent:])
 
     def order_stop(self, grace_seconds: float) -> None:
         self.send(STOP + f"{int(grace_seconds * 1000)}\n".encode())
@@ -130,9 +143,11 @@ class WorkerClient(Handler):
         self._connection = Connection(self, asyncio.create_task)
         self.link = SupervisorLink()
 
-    async def start(self, channel: socket.socket, link: socket.socket, job: dict[str, Any]) -> None:
+    async def start(self, channel: socket.socket, link: socket.socket, job: dict[str, Any], *, order: bytes = b"") -> None:
+        """`order`: for its supervisor, before the worker has the job."""
         await self._connection.connect(channel)
         await self.link.connect(link)
+        self.link.send(order)
         _, answer = self._connection.calls.begin("perform", job)
         self._answer = asyncio.wrap_future(answer)
         self._answer.add_done_callback(self._take_answer)
