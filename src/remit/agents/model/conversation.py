@@ -210,10 +210,6 @@ class ConversationOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationEnd:
     text: str
-    messages: list[Message]
-    """The whole conversation, including the earlier part."""
-    asked: int
-    """Number of requests."""
     ended: EndReason
     """Why its last reply ended."""
 
@@ -249,7 +245,7 @@ class _Conversation:
             if reply.calls:
                 await self._call(reply.calls, note)
             elif asked.reply.text.strip() or asked.ended is EndReason.REFUSED or not await self._is_asked_again():
-                return ConversationEnd(text=asked.reply.text, messages=self._messages, asked=self._asked, ended=asked.ended)
+                return ConversationEnd(text=asked.reply.text, ended=asked.ended)
 
     # ---- asking
 
