@@ -109,6 +109,7 @@ WIDER = [
     "delegates: true",
     "merge: true",
     "workspace: shared",
+    "effects: [read]",
 ]
 
 
