@@ -225,7 +225,7 @@ def profile_on_model(profile: Declaration, settings: Settings, names: Sequence[s
     )
 
 
-_INHERITED = ("timeout", "idle", "requests", "temperature", "slots", "retries", "workspace", "answers")
+_INHERITED = ("timeout", "idle", "requests", "temperature", "slots", "retries", "workspace", "answers", "effects")
 """Keys that a profile takes over from the language model that carries it out."""
 
 
