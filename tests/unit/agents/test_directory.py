@@ -75,3 +75,13 @@ async def test_agent_that_raises_or_hangs_on_close_leaves_the_rest_closed(
         before = set(descendants(os.getpid()))
         assert before
     assert not before & set(descendants(os.getpid()))
+
+
+async def test_file_from_a_clone_chooses_no_executor_of_a_package(tmp_path: Path, echo_kind: None) -> None:
+    """What it does with instructions is not known here."""
+    (tmp_path / ".claude/agents").mkdir(parents=True)
+    (tmp_path / ".claude/agents/one.md").write_text("---\nname: one\ndescription: d\nremit: {runs_on: e}\n---\nDo as I say.\n")
+    async with Remit.open(tmp_path, settings={"agents": {"e": {"kind": "echo"}}}) as remit:
+        (problem,) = remit.directory.problems
+        assert "line 4: runs_on: e is of the kind echo, which a file in this folder cannot choose itself" in problem
+        assert remit.directory.find("one") is None

@@ -241,7 +241,7 @@ def test_file_of_another_tool_cannot_choose_a_command_or_another_model(tmp_path:
     toml = PROJECT + '[agents.sh]\ncommand = "cat"\n[agents.cheap]\nkind = "model"\nmodel = "ollama:small"\nrequests = 3\n'
     found, problems = read(tmp_path, "remit: {runs_on: sh}", toml=toml, folder=CLAUDE)
     assert found is None
-    assert "p.md: line 4: runs_on: sh is a command" in problems[0]
+    assert "p.md: line 4: runs_on: sh is of the kind command" in problems[0]
     assert good(tmp_path, "remit: {runs_on: sh}", toml=toml).kind is Kind.COMMAND
     found = good(tmp_path, 'remit: {runs_on: "ollama:big"}', toml=toml, folder=CLAUDE)
     assert (found.models, found.runs_on) == ((), "model")
