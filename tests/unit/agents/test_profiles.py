@@ -110,6 +110,7 @@ WIDER = [
     "merge: true",
     "workspace: shared",
     "effects: [read]",
+    "group: [claude]",
 ]
 
 
@@ -118,7 +119,7 @@ WIDER = [
 def test_file_from_a_clone_cannot_widen_its_permissions(tmp_path: Path, folder: str, said: str) -> None:
     path = tmp_path / folder / "p.md"
     path.parent.mkdir(parents=True)
-    path.write_text(f"---\nname: p\ndescription: Its own.\nremit:\n  {said}\n---\nYou are P.\n")
+    path.write_text(f"---\nname: p\ndescription: Its own.\nremit:\n  {said}\n---\n")
     (tmp_path / "remit.toml").write_text(BASE)
     definitions, problems = all_joined(declarations_of(tmp_path, load_settings(tmp_path, environ={})))
     assert [one.name for one in definitions] == ["claude"]
