@@ -1,6 +1,8 @@
 """Python agent files of a project: listing never imports them, and only approved content runs."""
 
+import asyncio
 import py_compile
+import threading
 import time
 from pathlib import Path
 
@@ -243,7 +245,9 @@ async def test_import_that_does_not_end_meets_the_deadline_and_blocks_no_other(
     monkeypatch.setenv("SOME_KEY", "a key")
     project(tmp_path, slow=SLOW_TO_IMPORT)
     async with Remit.open(tmp_path) as remit, LoopWatch() as loop:
-        done = await remit.delegate(name, n=1, timeout=1)
-        assert (done.status, done.stop_reason) == ("partial", "deadline")
+        before = threading.active_count()
+        for done in await asyncio.gather(*(remit.delegate(name, n=number, timeout=1) for number in range(8))):
+            assert (done.status, done.stop_reason) == ("partial", "deadline")
+        assert threading.active_count() - before < 8, "one import for all"
         assert (await remit.delegate(name, n="x")).errors[0].code == "INVALID_PARAMETERS"
     assert loop.held < 5

@@ -123,18 +123,23 @@ class LazyAgent:
     """Executes an agent of a Python file in this process. The file is imported on the first delegation, off the loop and within its
     deadline."""
 
-    __slots__ = ("_carried", "_file_agent", "spec")
+    __slots__ = ("_carried", "_file_agent", "_loading", "spec")
 
     def __init__(self, agent: FileAgent, carried: Callable[[FunctionAgent], AgentPort]) -> None:
         self._file_agent = agent
         self._carried = carried
+        self._loading: asyncio.Future[FunctionAgent] | None = None
+        """One import for all delegations: one that does not end takes one thread."""
         self.spec: AgentSpec = agent.spec
 
     def check(self, parameters: dict[str, Any]) -> Any:
         return self._file_agent.check(parameters)
 
     async def perform(self, ctx: Context, arguments: Any) -> Any:
-        executor = self._carried(await off_loop(self._file_agent.load))
+        if self._loading is None or (self._loading.done() and (self._loading.cancelled() or self._loading.exception())):
+            self._loading = asyncio.ensure_future(off_loop(self._file_agent.load))
+            self._loading.add_done_callback(lambda done: done.cancelled() or done.exception())
+        executor = self._carried(await asyncio.shield(self._loading))
         return await executor.perform(ctx, executor.check(arguments))
 
 
