@@ -17,7 +17,7 @@ from mcp_harness import HOSTILE, hostile, node_server, own_processes_with, proce
 from remit import EventKind, Remit, Status, StopReason
 from support import cli
 from support.lab import is_lab, rounds
-from support.pace import allowed
+from support.pace import allowed, until
 from support.processes import is_alive
 from support.sandboxes import probe
 
@@ -125,7 +125,7 @@ async def test_server_that_hangs_dies_or_floods_fails_one_call_only(places: Plac
         first = started(folder)
         hung = await remit.delegate("bad.hang", timeout=1)
         assert (hung.status, hung.stop_reason) == (Status.PARTIAL, StopReason.DEADLINE)
-        assert "notifications/cancelled" in (folder / "notifications").read_text()
+        await until(lambda: "notifications/cancelled" in (folder / "notifications").read_text())
         assert (await remit.delegate("bad.echo", parameters={"text": "two"})).data == "two"
         assert started(folder) == first  # it still answers other calls, so it is not restarted
         blocked = await remit.delegate("bad.block", timeout=1)
