@@ -40,7 +40,7 @@ from remit.agents.process.command_process import CommandProcess, Program
 from remit.agents.remote import token_for
 from remit.core.errors import AgentCrashed, Failed, Misused, Refused, RemitError, Stopped, Unavailable
 from remit.core.text import one_line
-from remit.models.bounded_responses import EVENT_BYTES, PLAIN, bound
+from remit.models.bounded_responses import EVENT_BYTES, PLAIN, bound_by
 from remit.system.files import cache_folder, private_folder
 from remit.system.http import parse_target, tls_context
 from remit.system.interpreter import BASIC, listed_environment
@@ -417,7 +417,7 @@ class McpServer:
         tls: ssl.SSLContext | bool = True
         if target.scheme == "https":
             tls = tls_context(None if ca_file is None else self._deps.root / ca_file, "ca_file")
-        hooks = {"response": [bound]}
+        hooks = {"response": [bound_by(httpx2.AsyncByteStream)]}
         return httpx2.AsyncClient(
             verify=tls, headers={**PLAIN, **headers}, timeout=httpx2.Timeout(30.0, read=None), trust_env=False, event_hooks=hooks
         )
