@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 from remit.agents.definition import Definition, checked_parameters
 from remit.core.agents import AgentSpec
 from remit.core.context import Context
-from remit.core.errors import Unavailable
+from remit.core.errors import Misused, Unavailable
 from remit.core.parameters import WrongParameters, declared_names
 from remit.runtime.output_schema import parameter_faults
+from remit.system.http import Target
+from remit.system.ip_addresses import is_loopback
 
 if TYPE_CHECKING:
     from remit.agents.executors import ExecutorDeps
@@ -68,6 +70,12 @@ def check_by_schema(spec: AgentSpec, parameters: dict[str, Any]) -> dict[str, An
     if faults := parameter_faults(given, spec.parameters_schema):
         raise WrongParameters(spec.name, [("", fault) for fault in faults], tuple(names))
     return given
+
+
+def must_be_private(target: Target) -> None:
+    """Raises `Misused` for an address to which a token would be sent in the clear."""
+    if target.scheme == "http" and not is_loopback(target.host):
+        raise Misused(f"No token is sent to {target.shown} in the clear.", advice="Write https://…, with TLS on the other side.")
 
 
 def token_for(definition: Definition) -> str | None:

@@ -17,6 +17,7 @@ from a2a.types import AgentCard, AgentInterface
 from google.protobuf.json_format import ParseError
 
 from remit.agents.proto.metadata import EXTENSION
+from remit.agents.remote import must_be_private
 from remit.core.errors import Failed, Misused, Unavailable
 from remit.models.bounded_responses import PLAIN, bound_by
 from remit.system.http import BodyTooLarge, Target, joined, limit_chunks, parse_target, tls_context
@@ -89,8 +90,8 @@ class RemoteAgent:
     @contextlib.asynccontextmanager
     async def open(self, token: str | None) -> AsyncIterator[RemoteConnection]:
         """Raises `Unavailable`, `Failed`, `Misused`."""
-        if token is not None and self.target.scheme == "http" and not is_loopback(self.target.host):
-            raise Misused(f"No token is sent to {self.target.shown} in the clear.", advice="Write https://…, with TLS on the other side.")
+        if token is not None:
+            must_be_private(self.target)
         self._tls = self._tls or tls_context(self._ca_file, "ca_file")
         async with http_client(self._tls, {} if token is None else {"Authorization": f"Bearer {token}"}) as http:
             card = await self._card_of(http)

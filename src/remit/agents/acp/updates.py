@@ -15,7 +15,7 @@ from typing import Any
 from acp.exceptions import RequestError
 from acp.meta import CLIENT_METHODS
 
-from remit.agents.coding.dialects import items_of, mapping_of
+from remit.agents.coding.dialects import cost_of, count_of, items_of, mapping_of
 from remit.agents.transcript import OVER, Call, Tail, TextBuffer, ToolCalls, Words, tell_plan
 from remit.core.context import Context
 from remit.core.errors import Refused, Stopped
@@ -187,8 +187,8 @@ class Listener:
         with contextlib.suppress(Stopped):
             self._buffer.flush()
             self._words.end_turn()
-            if _is_number(tokens) and tokens > self._turn_tokens:
-                self._spend(int(tokens) - self._turn_tokens, 0.0)
+            if count_of(tokens) > self._turn_tokens:
+                self._spend(count_of(tokens) - self._turn_tokens, 0.0)
 
     def _end_message(self) -> None:
         self._buffer.flush()
@@ -196,8 +196,8 @@ class Listener:
 
     def _count(self, used: Any, cost: Any) -> None:
         """Draw the growth of context and cost as it is reported."""
-        tokens = max(0, int(used) - self._context) if _is_number(used) else 0
-        money = max(0.0, float(cost) - self._cost) if _is_number(cost) else 0.0
+        tokens = max(0, count_of(used) - self._context)
+        money = max(0.0, cost_of(cost) - self._cost)
         self._context += tokens
         self._cost += money
         if not self.is_replay and (tokens or money):
@@ -285,10 +285,6 @@ class Listener:
 
 def _word(value: Any) -> str:
     return value[:500] if isinstance(value, str) else ""
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and 0 <= value < 1e15
 
 
 def _text_of(content: Mapping[str, Any]) -> str:

@@ -37,14 +37,13 @@ from pydantic import ValidationError
 from remit.agents.command import StarterDeps, approved_files, exit_words, programs_of
 from remit.agents.definition import Definition, ServerTool
 from remit.agents.process.command_process import CommandProcess, Program
-from remit.agents.remote import token_for
+from remit.agents.remote import must_be_private, token_for
 from remit.core.errors import AgentCrashed, Failed, Misused, Refused, RemitError, Stopped, Unavailable
 from remit.core.text import one_line
 from remit.models.bounded_responses import EVENT_BYTES, PLAIN, bound_by
 from remit.system.files import cache_folder, private_folder
 from remit.system.http import parse_target, tls_context
 from remit.system.interpreter import BASIC, listed_environment
-from remit.system.ip_addresses import is_loopback
 from remit.system.mcp_servers import LARGEST_LIST, MOST_TOOLS, SeenTools, note_tools, seen_tools, tool_digest, tool_list_text
 from remit.system.threads import off_loop
 from remit.system.trust import ADVICE, CODE, references_of
@@ -409,10 +408,8 @@ class McpServer:
         if token := token_for(self._definition):
             headers["Authorization"] = f"Bearer {token}"
         target = parse_target(expand(self._definition.address, self.name))
-        if headers and target.scheme == "http" and not is_loopback(target.host):
-            raise Misused(
-                f"No token or header is sent to {target.shown} in the clear.", advice="Write https://…, with TLS on the other side."
-            )
+        if headers:
+            must_be_private(target)
         ca_file = self._definition.ca_file
         tls: ssl.SSLContext | bool = True
         if target.scheme == "https":
