@@ -110,6 +110,8 @@ WIDER = [
     "merge: true",
     "workspace: shared",
     "effects: [read]",
+    "operations: [plan]",
+    "retries: 100",
     "group: [claude]",
 ]
 
