@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.figures import Figure, median, milliseconds
 from bench.sizes import Sizes
-from remit.builtin.coder.analysis.analysis import Analysis
+from remit.builtin.coder.analysis.survey import analyse
 
 RATIO = 5.0
 """On one core a full analysis costs about three times the parsing; with more cores less."""
@@ -90,7 +90,7 @@ def _parse_all(tree: Path) -> None:
 
 
 def _analyse(tree: Path, out: Path) -> None:
-    done = Analysis(workspace=tree, out=out).run()
+    done = analyse(tree, out)
     assert done["status"] == "completed", "an incomplete analysis would look fast"
 
 

@@ -85,6 +85,7 @@ def _fill(database: Path, rows: int, template: str) -> None:
         connection.execute(_FILL, {"count": rows, "since": since, "step": step, "template": template})
         (filled,) = connection.execute("SELECT changes()").fetchone()
         assert filled == rows, f"{filled} rows of history instead of {rows}"
+        connection.execute("UPDATE index_progress SET up_to=(SELECT max(id) FROM delegations)")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # flush to disk before measuring
     finally:

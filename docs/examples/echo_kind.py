@@ -1,16 +1,18 @@
 """The executor of a kind of agent that returns its parameters."""
 
-from typing import Any
+from typing import Any, ClassVar
 
-from remit import Context, Misused
+from remit import AgentDefinition, Context, ExecutorDeps, Misused
 
 
 class EchoAgent:
-    def __init__(self, definition: Any, deps: Any) -> None:
+    parameters_schema: ClassVar[dict[str, Any]] = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+
+    def __init__(self, definition: AgentDefinition, deps: ExecutorDeps) -> None:
         self.spec = definition.spec
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        if not parameters:
+        if "text" not in parameters:
             raise Misused("There is nothing to echo.", code="INVALID_PARAMETERS", advice="Pass text=….")
         return parameters
 

@@ -7,6 +7,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from remit.agents.definition import Definition as AgentDefinition
+    from remit.agents.executors import ExecutorDeps
     from remit.agents.function import FunctionAgent, agent
     from remit.agents.proto.v1 import tasks_pb2, tasks_pb2_grpc
     from remit.app import Remit, run
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
     from remit.core.settings import Settings
     from remit.core.states import Priority, State
     from remit.engines.temporal.plugin import RemitPlugin, workflow_delegate
+    from remit.runtime import engine_kit
     from remit.runtime.engine import Engine, EngineConfig
     from remit.runtime.telemetry.logs import set_up_logs
     from remit.runtime.tool.delegate_tool import DelegateTool, Toolbox
@@ -82,30 +85,34 @@ if TYPE_CHECKING:
     from remit.system.settings_files import load_settings
 
 __all__ = [
-    "AgentCrashed", "AgentPort", "AgentSpec", "AppendEvent", "Artifact", "BeginDelegation", "BlockingContext", "Board", "BoardState",
-    "Budget", "CallerInfo", "Chunk", "Client", "Clock", "Composition", "Context", "Conversations", "Deadline", "Decision", "DelegateError",
-    "DelegateResult", "DelegateTool", "Delegation", "Effect", "Engine", "EngineConfig", "ErrorInfo", "Event", "EventKind", "Evidence",
-    "Failed", "FunctionAgent", "Handle", "HistoryQuery", "InvalidReturn", "Isolation", "LifecycleEvent", "LifecycleKind", "Limits",
-    "Lineage", "MemoryStore", "Metadata", "Misused", "NewTask", "Outcome", "Owner", "ParallelOptions", "PolicyRequest", "Priority",
-    "Record", "RecordDelegation", "Refused", "Remit", "RemitError", "RemitPlugin", "Request", "Return", "ReviewRequest", "SaveCheckpoint",
-    "SearchClient", "SearchHit", "SearchNotConfigured", "SearchProvider", "Settings", "SettleDelegation", "SqliteStore", "StartDelegation",
-    "State", "Status", "StopReason", "Stopped", "Store", "Task", "TaskArtifact", "TaskContext", "TaskPriority", "TaskState", "TaskStatus",
-    "TimeLimits", "Toolbox", "Unavailable", "Write", "WriteResult", "abandon_tasks", "add_task", "agent", "archive_tasks", "ask", "best",
-    "bind_command", "call", "check_return", "discover", "divide_task", "each", "errors_to_task", "find_command", "first",
-    "implement_parallel", "implement_task", "import_board", "langchain_tool", "load_settings", "new_session_id", "openai_agents_tool",
-    "parallel", "plan_task", "pydantic_ai_toolset", "recover_tasks", "research_task", "review_work", "revise_plan", "run", "run_command",
-    "sequence", "set_up_logs", "span_id_of", "sync_board", "tasks_pb2", "tasks_pb2_grpc", "workflow_delegate",
+    "AgentCrashed", "AgentDefinition", "AgentPort", "AgentSpec", "AppendEvent", "Artifact", "BeginDelegation", "BlockingContext",
+    "Board", "BoardState", "Budget", "CallerInfo", "Chunk", "Client", "Clock", "Composition", "Context", "Conversations", "Deadline",
+    "Decision", "DelegateError", "DelegateResult", "DelegateTool", "Delegation", "Effect", "Engine", "EngineConfig", "ErrorInfo",
+    "Event", "EventKind", "Evidence", "ExecutorDeps", "Failed", "FunctionAgent", "Handle", "HistoryQuery", "InvalidReturn", "Isolation",
+    "LifecycleEvent", "LifecycleKind", "Limits", "Lineage", "MemoryStore", "Metadata", "Misused", "NewTask", "Outcome", "Owner",
+    "ParallelOptions", "PolicyRequest", "Priority", "Record", "RecordDelegation", "Refused", "Remit", "RemitError", "RemitPlugin",
+    "Request", "Return", "ReviewRequest", "SaveCheckpoint", "SearchClient", "SearchHit", "SearchNotConfigured", "SearchProvider",
+    "Settings", "SettleDelegation", "SqliteStore", "StartDelegation", "State", "Status", "StopReason", "Stopped", "Store", "Task",
+    "TaskArtifact", "TaskContext", "TaskPriority", "TaskState", "TaskStatus", "TimeLimits", "Toolbox", "Unavailable", "Write",
+    "WriteResult", "abandon_tasks", "add_task", "agent", "archive_tasks", "ask", "best", "bind_command", "call", "check_return",
+    "discover", "divide_task", "each", "engine_kit", "errors_to_task", "find_command", "first", "implement_parallel", "implement_task",
+    "import_board", "langchain_tool", "load_settings", "new_session_id", "openai_agents_tool", "parallel", "plan_task",
+    "pydantic_ai_toolset", "recover_tasks", "research_task", "review_work", "revise_plan", "run", "run_command", "sequence",
+    "set_up_logs", "span_id_of", "sync_board", "tasks_pb2", "tasks_pb2_grpc", "workflow_delegate",
 ]  # fmt: skip
 _PUBLIC = {
     "remit.board.outcome": "Outcome",
     "remit.board.task_commands": "NewTask record=add_task abandon=abandon_tasks recover=recover_tasks divide=divide_task "
     "todo=archive_tasks sync=sync_board",
+    "remit.runtime": "engine_kit",
     "remit.runtime.engine": "Engine EngineConfig",
     "remit.core.policy": "Decision Effect PolicyRequest",
     "remit.core.deadline": "Clock Deadline TimeLimits",
     "remit.core.delegation": "CallerInfo Delegation Lineage TaskContext",
     "remit.core.agents": "AgentSpec Isolation",
     "remit.core.states": "Priority State",
+    "remit.agents.definition": "Definition=AgentDefinition",
+    "remit.agents.executors": "ExecutorDeps",
     "remit.agents.function": "agent FunctionAgent",
     "remit.agents.proto.v1": "tasks_pb2 tasks_pb2_grpc",
     "remit.app": "Remit run",

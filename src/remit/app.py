@@ -53,18 +53,20 @@ if TYPE_CHECKING:
     from remit.runtime.error_ledger import ErrorLedger, LedgerWriter
     from remit.runtime.lifecycle import LifecycleEvents
     from remit.runtime.local_context import LocalRun
-    from remit.runtime.shipment import Shipping
+    from remit.runtime.shipment import FileShipping
     from remit.runtime.telemetry.telemetry import Telemetry
     from remit.system.trust import DeclarationWatch, ProjectTrust
 
 log = logging.getLogger("remit")
+STORE_SECONDS = 10.0
+"""How long closing the store may take: its server may not answer."""
 RECALLED = 50
 """How many earlier messages of a conversation are considered."""
 
 __all__ = ["Remit", "run"]
 
 
-class _Given(NamedTuple):
+class _OpenArguments(NamedTuple):
     """Arguments of `Remit.open` besides the settings."""
 
     agents: tuple["FunctionAgent | AgentPort", ...]
@@ -95,7 +97,7 @@ class Remit:
     _executors: "Executors"
     _executor_deps: "ExecutorDeps"
 
-    def __init__(self, root: Path, settings: "Settings", clock: Clock, given: _Given) -> None:
+    def __init__(self, root: Path, settings: "Settings", clock: Clock, given: _OpenArguments) -> None:
         self.root = root
         self.settings = settings
         self.clock = clock
@@ -146,7 +148,7 @@ class Remit:
             settings = replace(settings, **changed)  # type: ignore[arg-type]
         else:
             settings = load_settings(folder, {**(settings or {}), **changed}, trust=trust)
-        given = _Given(
+        given = _OpenArguments(
             agents=tuple(agents),
             store=store,
             recover=recover,
@@ -253,7 +255,9 @@ class Remit:
         if self._deps.rules.learner is not None:
             self._deps.rules.learner.close()
         if self._given.store is None:
-            await off_loop(self.store.close)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STORE_SECONDS):
+                    await off_loop(self.store.close)
         return handed_over
 
     @property
@@ -508,13 +512,17 @@ class Remit:
         `kinds` selects other events, such as requests to APIs."""
         return self._listening_engine().listen(listener, kinds)
 
-    def happenings(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> "LifecycleEvents":
+    def lifecycle_events(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> "LifecycleEvents":
         """The same events as an `async for` iterator, from now until this `Remit` is closed."""
         return self._listening_engine().lifecycle_events(kinds)
 
-    def note_visit(self, api: str, principal: str | None, error: ErrorInfo | None = None) -> None:
+    happenings = lifecycle_events  # its name in earlier versions
+
+    def report_access(self, api: str, principal: str | None, error: ErrorInfo | None = None) -> None:
         """Report that an API admitted a request or refused it with `error`."""
         self.engine.report_access(api, principal, error)
+
+    note_visit = report_access  # its name in earlier versions
 
     def _listening_engine(self) -> "Engine":
         self._must_be_open()
@@ -569,8 +577,8 @@ class Remit:
     def _make_learner(self, limits_for: "Callable[[str], TimeLimits]") -> "LimitLearner | None":
         from remit.runtime.deps import LimitLearner
 
-        mode = self.settings.adaptive_limits
-        return None if mode == "off" else LimitLearner(self.store, limits_for, self.clock, is_used=mode == "on")
+        mode, in_loop = self.settings.adaptive_limits, self.settings.store.url is None
+        return None if mode == "off" else LimitLearner(self.store, limits_for, self.clock, is_used=mode == "on", in_loop=in_loop)
 
     def _named_addresses(self) -> list[str]:
         from remit.runtime.deps import addresses_in
@@ -618,12 +626,12 @@ class Remit:
             must_be_one_machine(temporal)
         return TemporalEngine(config, temporal, self._make_shipping() if chosen.ships_files else None)
 
-    def _make_shipping(self) -> "Shipping":
-        from remit.runtime.shipment import Shipping
+    def _make_shipping(self) -> "FileShipping":
+        from remit.runtime.shipment import FileShipping
         from remit.stores.blobs import open_blobs
 
         hand_over_seconds = min(2.0, 0.1 * self.settings.engine.temporal.heartbeat_seconds)
-        return Shipping(open_blobs(self.settings), self.root, self.owner.host, hand_over_seconds=hand_over_seconds)
+        return FileShipping(open_blobs(self.settings), self.root, self.owner.host, hand_over_seconds=hand_over_seconds)
 
     @cached_property
     def _attach_server(self) -> "AttachServer":

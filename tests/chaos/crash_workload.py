@@ -22,7 +22,6 @@ from typing import Any
 
 import remit.policy.engine  # noqa: F401 - imported once, before the forks
 from remit import Context, Record, Remit, State, agent, call, each, first, parallel, sequence
-from remit.agents.directory import ENTRY_POINTS
 from remit.system.packages import offered
 from support.processes import marked
 
@@ -276,7 +275,7 @@ def judged(folder: Path) -> list[str]:
 def main() -> None:
     play = {"killed": killed, "composed": composed, "raced": raced, "crowded": crowded}[sys.argv[1]]
     folder, first, rounds = Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-    offered(ENTRY_POINTS)
+    offered("remit.agents")
     gc.freeze()
     for seed in range(first, first + rounds):
         random.seed(seed)

@@ -148,8 +148,8 @@ async def test_exhausted_default_executor_delays_no_other_agent(project: Path) -
 
 @agent("rings", isolation="process", timeout=1.5)
 def rings(ctx: BlockingContext) -> None:
-    (bell,) = (ctx.root / ".remit" / "run").glob("*.bell")
-    line = os.open(bell, os.O_WRONLY)
+    (wakeup,) = (ctx.root / ".remit" / "run").glob("*.bell")
+    line = os.open(wakeup, os.O_WRONLY)
     ctx.progress("ringing")
     while True:
         os.write(line, b"!" * 4096)

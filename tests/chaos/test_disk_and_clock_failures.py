@@ -156,7 +156,7 @@ async def test_wall_clock_jump_changes_timestamps_but_not_durations(tmp_path: Pa
             result = await waiting
             assert 0.3 <= time.monotonic() - began < allowed(1.3)
             assert result.stop_reason is StopReason.DEADLINE
-            assert 0.2 < result.metadata.duration_seconds < 1.3
+            assert 0.2 < result.metadata.duration_seconds < allowed(1.3)
             assert (await remit.delegate("worker")).ok
         records = await remit.history()
         assert len(records) == 10

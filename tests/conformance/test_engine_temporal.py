@@ -30,7 +30,7 @@ LONGEST_SECONDS = 900 if is_lab() else 120
 """Thousands of delegations over a development server take minutes on a busy machine."""
 BUILT_IN = ("compose",)
 """Built-in agents that the checks use. Each further one adds a queue to poll."""
-LAB = {engine_time_suite.thousands_in_flight_all_come_back, engine_time_suite.at_the_soft_deadline_it_is_told_and_may_hand_in}
+LAB = {engine_time_suite.thousands_in_flight_all_come_back, engine_time_suite.an_agent_is_notified_at_the_soft_deadline_and_may_return}
 """A development server runs about fifty delegations a second. On a busy machine a worker gets its task after 0.1 s."""
 
 
@@ -38,11 +38,11 @@ IN_TEST = "its agent runs in the process of the test, which reports this differe
 ELSEWHERE: dict[Check, str] = {
     engine_cache_suite.calls_with_keys_acceptance_or_secrets_are_not_cached: "secrets are not passed to other processes",
     engine_group_suite.a_slow_run_is_hedged_and_the_loser_is_stopped: "a worker gets the delegation only after 0.3 s",
-    engine_time_suite.one_that_swallows_its_cancellation_is_abandoned_and_reported: "only the worker knows about an abandoned agent",
+    engine_time_suite.an_agent_that_ignores_cancellation_is_abandoned_and_reported: "only the worker knows about an abandoned agent",
     engine_time_suite.waiting_for_a_slot_counts_against_the_deadline: "a worker gets the first delegation only after 0.2 s",
     engine_tree_suite.an_agent_that_has_ended_can_delegate_no_more: IN_TEST,
     engine_tree_suite.an_agent_that_leaves_the_program_ends_only_itself: IN_TEST,
-    engine_tree_suite.what_cannot_be_kept_is_an_invalid_return: IN_TEST,
+    engine_tree_suite.a_result_that_cannot_be_stored_is_an_invalid_return: IN_TEST,
 }
 """Further checks that it does not pass with workers in other processes."""
 SAMPLE = {

@@ -97,11 +97,17 @@ class Harness:
         return rpc.TaskServiceStub(await self.channel(**options))
 
 
-def grpc_api(service: Any, authenticator: Any, settings: Any) -> Any:
+async def grpc_api(service: Any, authenticator: Any, settings: Any, *addresses: str) -> Any:
+    """Listening, like `remit serve`."""
     from remit.server.grpc.registry import Registry
     from remit.server.grpc.server import GrpcApi
+    from support.server import GRPC_SOCKET, certificates_of, place_of
 
-    return GrpcApi(service, authenticator, settings, Registry(service, authenticator, settings))
+    root, folder = service.remit.root, service.remit.folder
+    api = GrpcApi(service, authenticator, settings, Registry(service, authenticator, settings))
+    places = [place_of(text, folder / "run" / GRPC_SOCKET, root) for text in addresses or ("unix",)]
+    await api.start(*places, certificates=certificates_of(settings, root))
+    return api
 
 
 @contextlib.asynccontextmanager
@@ -120,8 +126,7 @@ async def grpc_harness(
         authenticator = Authenticator(remit.folder, known, running=remit.engine.find)
         authenticator.open()
         service = Service(remit)
-        api = grpc_api(service, authenticator, known)
-        await api.start(addresses or ("unix",))
+        api = await grpc_api(service, authenticator, known, *addresses)
         closing.push_async_callback(api.stop, 0.0)
         yield Harness(remit, service, authenticator, api, api.address, closing)
 

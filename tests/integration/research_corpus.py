@@ -8,7 +8,6 @@ DOCUMENTS = dict(
 )
 """By path."""
 
-
 PROGRAM_QUESTIONS = {
     "What is the default status code of RedirectResponse?": "status_code: int = 307",
     "Which exception is raised when a route name is not found?": "NoMatchFound",

@@ -4,9 +4,11 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from a2a_harness import BINDINGS, a2a_harness, message, send, state_name
+import pytest
+from a2a_harness import BINDINGS, DELEGATE_ONLY, a2a_harness, message, send, state_name
 
 from remit import Context, agent
+from support.server import Permission
 
 RUNS: list[str] = []
 
@@ -41,3 +43,45 @@ async def test_one_of_concurrent_answers_is_accepted_and_can_be_cancelled(tmp_pa
         assert state_name(await clients[0].cancel_task(CancelTaskRequest(id=waiting_task.id))) == "CANCELED"
         assert not harness.remit.engine.live()
         assert len(RUNS) == 1
+
+
+async def test_task_that_waits_for_input_is_answered_and_cancelled_by_its_own_caller_only(tmp_path: Path) -> None:
+    from a2a.types import CancelTaskRequest, GetTaskRequest
+    from a2a.utils.errors import A2AError
+
+    async with a2a_harness(tmp_path, [asks]) as harness:
+        own = await harness.client(token=harness.token("own"), streaming=False)
+        sees_all = await harness.client(token=harness.token("sees", DELEGATE_ONLY | {Permission.SEE_ALL}), streaming=False)
+        task = await one_task(own, message("paint", skill="asks"))
+        assert state_name(await sees_all.get_task(GetTaskRequest(id=task.id))) == "INPUT_REQUIRED"
+        for refused in (one_task(sees_all, message("red", task_id=task.id)), sees_all.cancel_task(CancelTaskRequest(id=task.id))):
+            with pytest.raises(A2AError, match="is not token:sees's"):
+                await refused
+        assert state_name(await own.cancel_task(CancelTaskRequest(id=task.id))) == "CANCELED"
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_message_that_waits_counts_as_a_stream_and_ends_with_its_client_or_token(tmp_path: Path, binding: str) -> None:
+    """Otherwise one caller could hold all connections of the server with messages that wait for one slow task."""
+    from a2a.utils.errors import A2AError
+
+    async with a2a_harness(tmp_path, [asks]) as harness:
+        client = await harness.client(binding, harness.token("waits", streams=1), streaming=False)
+        again = message("slowly", message_id="the same", skill="asks")
+        waiting = asyncio.ensure_future(one_task(client, again))
+        while not harness.remit.engine.live():  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0.01)
+        with pytest.raises(A2AError, match="streams open"):
+            await one_task(client, again)
+        waiting.cancel()
+        async with asyncio.timeout(20):
+            while True:  # its place is free when the server has noticed that its client left
+                waiting = asyncio.ensure_future(one_task(client, again))
+                done, _ = await asyncio.wait([waiting], timeout=0.5)
+                if not done:
+                    break
+                assert "streams open" in str(waiting.exception())
+            harness.authenticator.tokens.revoke("waits")
+            with pytest.raises(Exception, match=r"401|not authenticated|no longer valid"):
+                await waiting
+        assert len(harness.remit.engine.live()) == 1, "leaving ends no task"

@@ -9,7 +9,7 @@ import pytest
 from cli_project import remit, remit_json
 
 from remit import Remit
-from remit.agents.definition import DefinitionTable
+from remit.agents.definition import DefinitionTable, Kind
 
 REVIEWER = "---\nname: reviewer\ndescription: Reviews code.\ntools: Read\nmodel: sonnet\n---\nYou review code.\n"
 ECHO = """\
@@ -124,3 +124,5 @@ def test_agent_files_guide_shows_the_real_answers(tmp_path: Path) -> None:
 def test_reference_lists_exactly_the_keys_of_an_agent() -> None:
     text = (ROOT / "docs/reference/agents.md").read_text().partition("\n## Keys\n")[2].partition("\n## ")[0]
     assert re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE) == list(DefinitionTable.model_fields)
+    kinds = next(line for line in text.splitlines() if line.startswith("| `kind` |")).partition(" | ")[2].partition(" | ")[2]
+    assert set(re.findall(r"`(\w+)`", kinds)) == set(Kind)

@@ -2,14 +2,16 @@
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remit import Remit, Return
-from remit.builtin.coder.analysis.analysis import Analysis
-from remit.builtin.coder.analysis.files import list_files
+from remit.builtin.coder.analysis import file_facts
+from remit.builtin.coder.analysis.survey import analyse
+from remit.builtin.coder.source_files import list_files
 from support.repository import begin, git
 
 PYTHON = """# TODO: tidy up
@@ -190,7 +192,7 @@ async def delegate(root: Path, **parameters: Any) -> Return:
 def run(root: Path, out: Path, **parameters: Any) -> dict[str, Any]:
     """Run in this process, without a delegation."""
     out.mkdir(exist_ok=True)
-    return Analysis(workspace=root, out=out, **parameters).run()
+    return analyse(root, out, **parameters)
 
 
 @pytest.fixture(scope="module")
@@ -269,9 +271,10 @@ def test_hostile_file_tree_gives_a_valid_report(tmp_path: Path) -> None:
     assert "<img" not in report.replace("\\<img", "")
     assert "](javascript" not in report.replace("\\](javascript", "")
     paths = {one["path"] for one in json.loads((tmp_path / "out/analysis.json").read_text())["files"]}
-    assert {"deep.py", "latin.py", "bad\ufffd.py"} <= paths
+    assert {"deep.py", "latin.py"} <= paths
     assert "secret.py" not in paths
     expected = {"links": 2, "special files": 1, "huge": 1, "binary": 1, "generated or minified": 3, "folders of other people's code": 1}
+    expected["names that are not UTF-8"] = 1
     assert data["skipped"] == expected
     assert data["skippedFolders"] == ["lib/node_modules/"]
     assert data["unreadable"] == []
@@ -308,6 +311,27 @@ def test_history_lists_frequent_changes_and_runs_no_repository_code(tmp_path: Pa
     assert [(spot["path"], spot["commits"], spot["isUntested"]) for spot in data["hotSpots"]] == [("src/words/main.py", 3, True)]
     assert data["history"] == {"commits": 3, "isCut": False, "whyNot": ""}
     assert not proof.exists()
+
+
+def test_file_that_ends_its_parser_costs_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write_files(tmp_path / "p", {f"m{n:03}.py": "def f(): pass\n" for n in range(400)})
+    signals = {"m003.py": signal.SIGKILL, "m007.py": signal.SIGALRM, "m399.py": signal.SIGKILL}
+    read = file_facts.read_source
+
+    def read_or_die(source: bytes, language: str, path: str) -> dict[str, Any]:
+        """As a parser does that crashes or never ends."""
+        if path in signals:
+            signal.raise_signal(signals[path])
+        return read(source, language, path)
+
+    monkeypatch.setattr(file_facts, "read_source", read_or_die)
+    done = run(root, tmp_path / "out")
+    assert (done["status"], done["data"]["files"]) == ("completed", 397)
+    assert {one["path"]: one["why"] for one in done["data"]["unreadable"]} == {
+        "m003.py": "the parser crashed",
+        "m007.py": "the parser took longer than 10 s",
+        "m399.py": "the parser crashed",
+    }
 
 
 def test_partial_report_is_returned_at_the_soft_deadline(tmp_path: Path) -> None:

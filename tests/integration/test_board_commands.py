@@ -39,7 +39,7 @@ def test_tasks_are_added_shown_and_drawn(tmp_path: Path) -> None:
         (("task", "--recover", "5-3"), "Invalid range 5-3"),
         (("task", "x", "--reason", "y"), "--reason goes with --abandon."),
         (("task", "--sync", "--title", "y"), "--title is for recording"),
-        (("task", "x", "--priority", "huge"), "Unknown priority 'huge'. Use high, medium or low."),
+        (("task", "x", "--priority", "huge"), "'huge' is not one of 'high'"),
         (("task", "1", "--priority", "high"), "--priority is for recording a task, and cannot be combined with the number of a task"),
         (("task", "--sync", "--priority", "high"), "--priority is for recording"),
         (("task", "--abandon", "1,99999999999999999999", "--reason", "x"), "This project has no board yet."),
@@ -81,6 +81,14 @@ def test_task_page_reads_no_pipe_and_no_file_outside_as_plan(tmp_path: Path, cap
         assert "why end" in page, "the page of one task is not truncated"
 
 
+@pytest.mark.parametrize("option", ["--svg", "--html"])
+def test_picture_does_not_replace_a_pipe(tmp_path: Path, option: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    done = remit(tmp_path, "board", option, "pipe")
+    assert (done.code, (tmp_path / "pipe").is_fifo()) == (2, True)
+    assert "pipe is not a file. Name the file to write, or - for stdout." in done.stderr
+
+
 def test_dry_run_of_a_review_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     task(tmp_path, text=["First"])
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
@@ -98,13 +106,12 @@ def test_missing_board_is_shown_as_empty(tmp_path: Path) -> None:
 
 
 def test_more_than_five_tasks_need_confirmation(tmp_path: Path) -> None:
-    from remit import Board
-    from remit.board.task_commands import NewTask, abandon, record
+    from remit import Board, NewTask, abandon_tasks, add_task
 
     board = Board(tmp_path)
     for place in range(6):
-        record(board, NewTask(text=f"Task {place}"))
-    abandon(board, range(1, 7), "done with")
+        add_task(board, NewTask(text=f"Task {place}"))
+    abandon_tasks(board, range(1, 7), "done with")
     refused = remit(tmp_path, "todo")
     assert refused.returncode == 5
     assert "6 tasks would be archived, and there is no terminal to ask at." in refused.stderr

@@ -76,6 +76,10 @@ def test_unapproved_flow_is_listed_and_refused(project: Path) -> None:
     assert listed["flow.words"]["kind"] == "not approved"
     refused = run_json("run", "words", "folder=notes", cwd=project, code=5)
     assert refused["errors"][0]["code"] == "NOT_TRUSTED"
+    calls = '[[sequence]]\ncall = "worker.list_files"\n[[sequence]]\ncall = "flow.words"\nparameters = {folder = {"$" = "0#/path"}}'
+    (outside := project.parent / "calls.toml").write_text(calls)
+    before = run_json("run", str(outside), cwd=project, code=5)
+    assert before["errors"][0]["message"].startswith("Step 1: flow.words is declared in"), "nothing has run"
     run("trust", "--yes", cwd=project)
     assert run_json("run", "words", "folder=notes", cwd=project)["status"] == "completed"
     _write(project, "words", WORDS.replace("notes", "other") + "\n")
@@ -132,4 +136,21 @@ async def test_nested_flows_use_no_depth_and_cycles_are_refused(project: Path) -
             assert refused.errors[0].code == "CYCLE_DETECTED"
             assert f"Step 1: {cycle} is a cycle" in refused.errors[0].message
         assert (await remit.delegate("compose.run", sequence=["start", "flow.a"])).errors[0].code == "CYCLE_DETECTED"
+        assert start.calls == []
+
+
+async def test_flows_are_checked_once_however_often_they_are_called(project: Path) -> None:
+    """Ten calls of the next flow at each of fifteen levels: checking each call again would never end."""
+    for level in range(15):
+        calls = f'{{call = "flow.level{level + 1}"}}, ' * 10
+        _write(project, f"level{level}", f"sequence = [{calls}]")
+    _write(project, "level15", 'sequence = ["start", "nobody"]')
+    start = Scripted("start", answer(0))
+    async with Remit.open(project, agents=[start]) as remit:
+        refused = await remit.delegate("flow.level0")
+        assert refused.errors[0].code == "INVALID_TARGET"
+        assert "flow.level15: Step 1: there is no agent 'nobody'" in refused.errors[0].message
+        _write(project, "level15", 'sequence = ["start"]')
+    async with Remit.open(project, agents=[start]) as remit:
+        assert remit.directory.find("flow.level0").check({})  # type: ignore[union-attr]
         assert start.calls == []

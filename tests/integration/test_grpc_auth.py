@@ -1,5 +1,6 @@
 """gRPC authentication and listening: the owner's socket, TLS, tokens."""
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 from grpc_harness import Authority, Harness, ask, bearer, grpc_harness, messages, refusal, trailer
 
-from remit import Misused, RemitError, Unavailable
+from remit import Misused, RemitError, Settings, Unavailable
+from remit.server.run import bound_apis
 from support.server import Place, bound
 
 LOOPBACK = "127.0.0.1:0"
@@ -69,6 +71,21 @@ async def test_streams_are_limited_and_end_on_token_revocation(harness: Harness)
     assert len(harness.remit.engine.live()) == 2  # a client that disconnects or is refused does not stop the task
 
 
+async def test_calls_that_wait_count_as_streams_and_end_on_token_revocation(harness: Harness) -> None:
+    tasks = await harness.tasks()
+    metadata = bearer(harness.token("waits", streams=1))
+    waiting = tasks.ExecuteTask(ask("slow", wait=60), metadata=metadata)
+    before = set(harness.remit.engine.live())
+    while set(harness.remit.engine.live()) <= before:  # noqa: ASYNC110 - there is no event to wait for
+        await asyncio.sleep(0.01)
+    error = await refusal(tasks.ExecuteTask(ask("slow", wait=1), metadata=metadata))
+    assert trailer(error, "remit-code") == "RATE_LIMITED"
+    assert (await tasks.ExecuteTask(ask("echo", wait=0), metadata=metadata)).task_id
+    harness.authenticator.tokens.revoke("waits")
+    error = await refusal(waiting)
+    assert (error.code().name, trailer(error, "remit-code")) == ("UNAUTHENTICATED", "UNAUTHENTICATED")
+
+
 async def test_only_health_checks_need_no_authentication(harness: Harness) -> None:
     from grpc_health.v1 import health_pb2, health_pb2_grpc
     from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -110,11 +127,6 @@ async def test_renewed_certificate_is_used_from_the_next_connection(tmp_path: Pa
 # ---- addresses
 
 
-async def serve(root: Path, *addresses: str, **serve: Any) -> None:
-    async with grpc_harness(root, addresses=addresses, **serve):
-        pass
-
-
 async def test_socket_is_private_and_removed_with_the_server(tmp_path: Path) -> None:
     before = os.umask(0)  # other users may share the project folder
     try:
@@ -129,17 +141,23 @@ async def test_socket_is_private_and_removed_with_the_server(tmp_path: Path) -> 
     assert not path.exists()
 
 
+def serving(**settings: Any) -> Any:
+    return Settings().serve._replace(**settings)
+
+
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
-async def test_non_loopback_address_without_tls_is_refused(tmp_path: Path, address: str) -> None:
-    with pytest.raises(Misused, match="other machines"):
-        await serve(tmp_path, address)
+@pytest.mark.parametrize("api", ["grpc", "http"])
+def test_non_loopback_address_without_tls_is_refused(tmp_path: Path, api: str, address: str) -> None:
+    with pytest.raises(Misused, match="other machines"), bound_apis(serving(apis=(api,), **{api: address}), tmp_path):
+        pass
 
 
-async def test_invalid_certificate_file_is_refused(tmp_path: Path, authority: Authority) -> None:
+def test_invalid_certificate_file_is_refused(tmp_path: Path, authority: Authority) -> None:
     certificate, key = authority.issue("server")
     certificate.write_text("no certificate")
-    with pytest.raises(Misused, match="TLS cannot use"):
-        await serve(tmp_path, LOOPBACK, tls_certificate=str(certificate), tls_key=str(key))
+    files = {"tls_certificate": str(certificate), "tls_key": str(key)}
+    with pytest.raises(Misused, match="TLS cannot use"), bound_apis(serving(apis=("grpc",), **files), tmp_path):
+        pass
 
 
 def test_server_replaces_only_a_stale_socket(tmp_path: Path) -> None:

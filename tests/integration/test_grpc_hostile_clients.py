@@ -3,18 +3,21 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from grpc_harness import Harness, ask, grpc_harness, messages, refusal, trailer
 
 REQUEST_BYTES = 256 * 1024
 
 
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
-    async with grpc_harness(tmp_path, addresses=["unix", "127.0.0.1:0"], request_bytes=REQUEST_BYTES) as harness:
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Harness]:
+    async with grpc_harness(tmp_path_factory.mktemp("served"), addresses=["unix", "127.0.0.1:0"], request_bytes=REQUEST_BYTES) as harness:
         yield harness
 
 

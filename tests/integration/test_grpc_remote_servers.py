@@ -119,8 +119,7 @@ async def test_broken_connection_is_resumed_by_task_id(tmp_path: Path) -> None:
         await until(lambda: remote_server.remit.engine.live())
         await asyncio.sleep(0.2)
         await remote_server.api.stop(0.0)  # the work itself continues
-        again = grpc_api(remote_server.service, remote_server.authenticator, remote_server.remit.settings.serve)
-        await again.start(["unix"])
+        again = await grpc_api(remote_server.service, remote_server.authenticator, remote_server.remit.settings.serve)
         try:
             returned = await asyncio.wait_for(handle.result(), 60)
             assert returned.unwrap() == "Slept."

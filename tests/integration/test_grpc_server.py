@@ -5,14 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from grpc_harness import SECOND, Harness, ask, grpc_harness, messages, refusal, trailer
 
 from support.pace import until
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
-    async with grpc_harness(tmp_path) as harness:
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Harness]:
+    async with grpc_harness(tmp_path_factory.mktemp("served")) as harness:
         yield harness
 
 
@@ -106,7 +109,12 @@ async def test_valid_trace_of_the_caller_is_recorded(harness: Harness) -> None:
 # ---- the server itself
 
 
-async def test_health_reports_serving_and_stopping(harness: Harness) -> None:
+async def test_health_reports_serving_and_stopping(tmp_path: Path) -> None:
+    async with grpc_harness(tmp_path) as harness:
+        await check_health(harness)
+
+
+async def check_health(harness: Harness) -> None:
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
     health = health_pb2_grpc.HealthStub(await harness.channel())
@@ -122,6 +130,15 @@ async def test_health_reports_serving_and_stopping(harness: Harness) -> None:
     watch.cancel()
     await harness.api.stop(0.0)
     assert not (harness.remit.folder / "run" / "grpc.sock").exists()
+
+
+async def test_list_contains_summaries_of_large_results(harness: Harness) -> None:
+    """With the default limit of clients: 4 MiB for one message."""
+    tasks, pb = await harness.tasks(), messages()
+    large = [(await tasks.ExecuteTask(ask("echo", session="large", value="x" * 1_500_000))).task_id for _ in range(4)]
+    listed = await tasks.ListTasks(pb.ListTasksRequest(session_id="large"))
+    assert {task.task_id for task in listed.tasks} == set(large)
+    assert listed.ByteSize() < 10_000
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha"])

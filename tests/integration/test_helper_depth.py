@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from assistant_harness import project
 
-from remit import Board, Context, Record, Remit, Task, agent, ask
-from remit import BoardState as State
+from remit import Context, Record, Remit, Task, agent, ask
 from remit import research_task as research
 from remit.testing import Call, Say
+from support.boards import board_with
 
 TASK = "What is the limit of the queue?"
 
@@ -64,9 +64,7 @@ async def test_deep_research_runs_at_the_maximum_depth_and_not_below(root: Path)
 
 
 async def test_board_reaches_deep_research_through_a_specialist(root: Path) -> None:
-    board = Board(root)
-    with board.change(make=True) as draft:
-        draft.state = State(tasks=(Task(number=1, title=TASK, slug="limit", language="general"),), next_number=2)
+    board = board_with(root, Task(number=1, title=TASK, slug="limit", language="general"))
     async with Remit.open(root, agents=[agent("researcher")(study.function)]) as remit:
         outcome = await research(remit, board, 1)
         assert outcome.status == "completed", outcome

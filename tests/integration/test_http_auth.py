@@ -10,7 +10,6 @@ import pytest_asyncio
 from grpc_harness import Authority
 from http_harness import Harness, http_harness, status_of, statuses_of
 
-from remit import Misused
 from support.server import Permission
 
 DELEGATES = frozenset({Permission.DELEGATE})
@@ -193,12 +192,3 @@ async def test_renewed_certificate_is_used_without_a_restart(tmp_path: Path) -> 
         authority.issue("server")
         await presented()
         assert await presented() not in ("", before)
-
-
-def test_invalid_tls_files_are_refused(tmp_path: Path) -> None:
-    from remit.server.http.http_server import HttpServer
-    from support.server import Certificates
-
-    (tmp_path / "c.pem").write_text("no certificate")
-    with pytest.raises(Misused, match=r"tls_certificate"):
-        HttpServer(None, tls=Certificates(certificate=tmp_path / "c.pem", key=tmp_path / "none.key"))

@@ -81,6 +81,18 @@ def test_document_lists_exactly_the_routes() -> None:
     assert references <= set(document["components"]["schemas"])
 
 
+def test_generated_clients_may_omit_every_default_and_get_one_type_per_status() -> None:
+    from remit.server.http.api import openapi
+
+    document = openapi()
+    request = document["components"]["schemas"]["TaskRequest"]
+    assert '"default": null' not in json.dumps(document)
+    assert [one["required"] for one in request["anyOf"]] == [["target"], ["operation"]]
+    assert not request.get("required")
+    responses = [responses for methods in document["paths"].values() for one in methods.values() for responses in one["responses"].items()]
+    assert [status for status, response in responses if len(response.get("content", {})) > 1] == []
+
+
 def test_reference_lists_every_operation_field_and_code() -> None:
     from remit.server.http.api import OPERATIONS
     from remit.server.http.models import TaskRequest

@@ -1,6 +1,7 @@
 """Work of a task in its worktree: one verdict before anything is merged, then it lands once, rebased and green, or not at all."""
 
 import asyncio
+import os
 import socket
 import sys
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 from implement_harness import returned
 from landing_harness import GREEN, Writer, branches, made_board, status, writes
 
-from remit import Context, Limits, ParallelOptions, Refused, Remit, Unavailable, agent, implement_parallel
+from remit import Context, Limits, ParallelOptions, Refused, Remit, Unavailable, agent, archive_tasks, implement_parallel
 from remit import implement_task as implement
 from support import cli
 from support.boards import LandingOptions, comment_on_work, merge_work, ready_tasks
@@ -29,6 +30,13 @@ PLAN = """# Plan
 
 def log(root: Path) -> list[str]:
     return git(root, "log", "--reverse", "--format=%s").splitlines()
+
+
+def commit_theirs(root: Path, name: str, text: str = "x\n") -> None:
+    """What somebody else commits meanwhile."""
+    (root / name).write_text(text)
+    git(root, "add", name)
+    git(root, "commit", "-q", "-m", "theirs")
 
 
 def clean(root: Path) -> bool:
@@ -109,9 +117,7 @@ async def test_failed_acceptance_is_returned_to_the_session_and_merged_when_fixe
 
     def first(_ctx: Context, folder: Path, _more: Any) -> Any:
         (folder / "a").write_text("a")
-        (tmp_path / "b").write_text("b")
-        git(tmp_path, "add", "b")
-        git(tmp_path, "commit", "-q", "-m", "theirs")
+        commit_theirs(tmp_path, "b")
         return returned()
 
     def second(_ctx: Context, folder: Path, _more: Any) -> Any:
@@ -134,9 +140,7 @@ async def test_work_that_keeps_failing_acceptance_is_partial_and_not_merged(tmp_
 
     def first(_ctx: Context, folder: Path, _more: Any) -> Any:
         (folder / "a").write_text("a")
-        (tmp_path / "b").write_text("b")
-        git(tmp_path, "add", "b")
-        git(tmp_path, "commit", "-q", "-m", "theirs")
+        commit_theirs(tmp_path, "b")
         return returned()
 
     writer = Writer(first, writes("c"))
@@ -158,8 +162,7 @@ async def test_conflict_is_returned_to_the_session_with_both_sides(tmp_path: Pat
 
     def first(_ctx: Context, folder: Path, _more: Any) -> Any:
         (folder / "README").write_text("Mine.\n")
-        (tmp_path / "README").write_text("Theirs.\n")
-        git(tmp_path, "commit", "-q", "-a", "-m", "theirs")
+        commit_theirs(tmp_path, "README", "Theirs.\n")
         return returned()
 
     def second(_ctx: Context, folder: Path, _more: Any) -> Any:
@@ -183,8 +186,7 @@ async def test_unresolved_conflict_stays_on_its_branch(tmp_path: Path) -> None:
 
     def first(_ctx: Context, folder: Path, _more: Any) -> Any:
         (folder / "README").write_text("Mine.\n")
-        (tmp_path / "README").write_text("Theirs.\n")
-        git(tmp_path, "commit", "-q", "-a", "-m", "theirs")
+        commit_theirs(tmp_path, "README", "Theirs.\n")
         return returned()
 
     writer = Writer(first, writes("other.txt"))
@@ -210,9 +212,7 @@ async def test_concurrent_commits_of_user_and_board_do_not_stop_the_merge(tmp_pa
 
     def script(_ctx: Context, folder: Path, _more: Any) -> Any:
         (folder / "new.txt").write_text("new\n")
-        (tmp_path / "theirs.txt").write_text("x\n")
-        git(tmp_path, "add", "theirs.txt")
-        git(tmp_path, "commit", "-q", "-m", "theirs")
+        commit_theirs(tmp_path, "theirs.txt")
         (tmp_path / "uncommitted.txt").write_text("x\n")
         (tmp_path / "README").write_text("Being edited.\n")
         return returned()
@@ -263,9 +263,7 @@ async def test_queue_without_an_acceptance_command_is_refused_with_the_line_to_a
 
 async def test_branch_that_fails_acceptance_stops_the_run_at_its_start(tmp_path: Path) -> None:
     board, writer = made_board(tmp_path), Writer(writes("new.txt"))
-    (tmp_path / "broken").write_text("x")
-    git(tmp_path, "add", "broken")
-    git(tmp_path, "commit", "-q", "-m", "break it")
+    commit_theirs(tmp_path, "broken")
     async with Remit.open(tmp_path, agents=writer.agents(), recover=False, settings={"workspace": {"accept": [GREEN]}}) as remit:
         with pytest.raises(Refused) as refused:
             await implement(remit, board, 1)
@@ -338,6 +336,17 @@ async def test_protected_files_are_not_merged(tmp_path: Path) -> None:
 # ---- a delegation that belongs to no task
 
 
+def committing() -> Any:
+    """An agent whose work the queue merges: one file, named by its parameter."""
+
+    @agent("writer", workspace="worktree", merge="queue", timeout=60)
+    async def commit(ctx: Context, path: str) -> str:
+        (ctx.workspace / path).write_text("new\n")
+        return "done"
+
+    return commit
+
+
 @pytest.mark.parametrize("accept", [GREEN, "test ! -e new.txt -o ! -e theirs.txt"])
 async def test_queue_merges_a_delegation_only_if_the_merged_tree_passes(tmp_path: Path, accept: str) -> None:
     made_board(tmp_path)
@@ -345,9 +354,7 @@ async def test_queue_merges_a_delegation_only_if_the_merged_tree_passes(tmp_path
     @agent("writer", workspace="worktree", merge="queue")
     async def writer(ctx: Context) -> str:
         (ctx.workspace / "new.txt").write_text("new\n")
-        (tmp_path / "theirs.txt").write_text("x\n")
-        git(tmp_path, "add", "theirs.txt")
-        git(tmp_path, "commit", "-q", "-m", "theirs")
+        commit_theirs(tmp_path, "theirs.txt")
         return "done"
 
     async with Remit.open(tmp_path, agents=[writer], settings={"workspace": {"accept": [accept]}}) as remit:
@@ -360,16 +367,53 @@ async def test_queue_merges_a_delegation_only_if_the_merged_tree_passes(tmp_path
 async def test_queue_does_not_merge_a_delegation_without_acceptance(tmp_path: Path) -> None:
     made_board(tmp_path)
 
-    @agent("writer", workspace="worktree", merge="queue")
-    async def writer(ctx: Context) -> str:
-        (ctx.workspace / "new.txt").write_text("new\n")
-        return "done"
-
-    async with Remit.open(tmp_path, agents=[writer]) as remit:
-        result = await remit.delegate("writer")
+    async with Remit.open(tmp_path, agents=[committing()]) as remit:
+        result = await remit.delegate("writer", path="new.txt")
     assert str(result.status) == "partial"
     assert "[workspace] accept" in result.errors[0].message
     assert log(tmp_path) == ["begin"]
+
+
+async def test_cancelled_delegation_does_not_land(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """It is cancelled while its acceptance command runs; the next one lands after that has ended."""
+    made_board(tmp_path)
+    begun, go_on = (tmp_path_factory.mktemp("outside") / name for name in ("begun", "go_on"))
+    for pipe in (begun, go_on):
+        os.mkfifo(pipe)
+    settings = {"workspace": {"accept": [f"test ! -e one.txt || {{ echo > {begun}; cat {go_on}; }}"]}, "accept_in": "host"}
+    async with Remit.open(tmp_path, agents=[committing()], settings=settings) as remit:
+        handle = await remit.start("writer", path="one.txt")
+        await asyncio.to_thread(begun.read_text)
+        await handle.cancel("not wanted")
+        await asyncio.to_thread(go_on.write_text, "")
+        second = await remit.delegate("writer", path="two.txt")
+    assert second.ok, second
+    assert [name for name in git(tmp_path, "ls-tree", "--name-only", "main").split() if name in ("one.txt", "two.txt")] == ["two.txt"]
+    assert f"remit/{handle.session_id}" in branches(tmp_path), "its work is kept"
+
+
+async def test_queue_loses_nothing_of_a_merge_that_an_agent_made(tmp_path: Path) -> None:
+    """A merge commit may contain changes of its own: how a conflict was resolved."""
+    made_board(tmp_path)
+
+    @agent("merger", workspace="worktree", merge="queue")
+    async def merger(ctx: Context) -> str:
+        here = ctx.workspace
+        git(here, "checkout", "-q", "-b", f"side-{ctx.session_id}")
+        (here / "side.txt").write_text("side\n")
+        git(here, "add", ".")
+        git(here, "commit", "-q", "-m", "side")
+        git(here, "checkout", "-q", f"remit/{ctx.session_id}")
+        git(here, "merge", "-q", "--no-ff", "--no-commit", f"side-{ctx.session_id}")
+        (here / "resolved.txt").write_text("only in the merge\n")
+        git(here, "add", ".")
+        git(here, "commit", "-q", "-m", "joined")
+        return "done"
+
+    async with Remit.open(tmp_path, agents=[merger], settings={"workspace": {"accept": [GREEN]}}) as remit:
+        result = await remit.delegate("merger")
+    assert result.ok, result
+    assert {"side.txt", "resolved.txt"} <= set(git(tmp_path, "ls-tree", "--name-only", "main").split())
 
 
 # ---- several at once
@@ -523,11 +567,30 @@ async def test_user_can_merge_work_despite_the_verdict(tmp_path: Path) -> None:
     assert clean(tmp_path)
 
 
-async def test_worktree_of_a_killed_process_is_removed_by_the_next_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_landed_work_is_read_instead_of_a_cached_result(tmp_path: Path) -> None:
+    @agent("reader", cache="1h", effects=("read",))
+    async def reader(ctx: Context) -> bool:
+        return (ctx.workspace / "new.txt").exists()
+
+    board, writer = made_board(tmp_path), Writer(writes("new.txt"), merge=False)
+    await writer.implement(board)
+    async with Remit.open(tmp_path, agents=[*writer.agents(), reader], recover=False) as remit:
+        before = [await remit.delegate("reader") for _ in range(2)]
+        assert ([one.data for one in before], "cached_from" in before[1].metadata.extra) == ([False, False], True)
+        assert (await merge_work(remit, board, 1)).status == "completed"
+        assert (await remit.delegate("reader")).data is True
+
+
+@pytest.mark.parametrize("is_archived", [False, True])
+async def test_worktree_of_a_killed_process_is_removed_by_the_next_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_archived: bool
+) -> None:
     board, writer = made_board(tmp_path, 2), Writer(writes("one.txt"), writes("two.txt"))
     with monkeypatch.context() as killed:
         killed.setattr("remit.board.task_landing.TaskLanding.close", lambda _landing: asyncio.sleep(0))
         await writer.implement(board)
+    if is_archived:
+        archive_tasks(board, agreed=lambda _tasks: True)
     assert len(branches(tmp_path)) == 2
     assert (await writer.implement(board, 2)).status == "completed"
     assert branches(tmp_path) == ["main"]

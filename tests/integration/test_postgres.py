@@ -19,9 +19,24 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from remit import CallerInfo, Context, Event, EventKind, Remit, RemitError, SqliteStore, State, Write, agent, call
-from remit.core.budget import Limits, TreeLimits
-from remit.core.record import AppendEvent, RecordDelegation, Spending
+from remit import (
+    AppendEvent,
+    CallerInfo,
+    Context,
+    Event,
+    EventKind,
+    Limits,
+    RecordDelegation,
+    Remit,
+    RemitError,
+    SqliteStore,
+    State,
+    Write,
+    agent,
+    call,
+)
+from remit.core.budget import TreeLimits
+from remit.core.record import Spending
 from remit.stores import postgres
 from remit.stores.postgres import PostgresStore
 from remit.stores.rows import COLUMNS, TABLES, Row, row_of
@@ -162,7 +177,7 @@ async def test_database_outage_loses_and_repeats_nothing(tmp_path: Path, how: st
             with pytest.raises(RemitError, match="PostgreSQL") as refused:
                 await remit.delegate("gated", n=99)
             assert refused.value.code == "STORE_UNAVAILABLE"
-            proxy.mend() if how == "cut" else server.start()
+            proxy.restore() if how == "cut" else server.start()
             assert sorted([(await handle.result()).data for handle in handles]) == list(range(20))
             assert (await remit.delegate("gated", n=100)).data == 100
             end = asyncio.get_running_loop().time() + 60
@@ -170,6 +185,33 @@ async def test_database_outage_loses_and_repeats_nothing(tmp_path: Path, how: st
                 assert asyncio.get_running_loop().time() < end, states
                 await asyncio.sleep(0.1)
     assert sorted(ran) == [*range(20), 100]
+
+
+async def test_database_that_does_not_answer_delays_no_return(tmp_path: Path, server: str) -> None:
+    """Connections stay open. Adaptive limits, which are read from the record, do not wait for it either."""
+    port = int(str(conninfo_to_dict(server)["port"]))
+    gate, runs = asyncio.Event(), asyncio.Event()
+
+    @agent("gated", timeout=120)
+    async def gated(ctx: Context) -> str:
+        runs.set()
+        await gate.wait()
+        return "done"
+
+    with contextlib.closing(Proxy(port)) as proxy:
+        settings = {"store": {"url": server.replace(str(port), str(proxy.port)), "schema": new_schema()}, "adaptive_limits": "on"}
+        async with Remit.open(tmp_path, agents=[gated, echo], settings=settings) as remit:
+            handle = await remit.start("gated")
+            await runs.wait()
+            proxy.stall()
+            gate.set()
+            late = await asyncio.wait_for(remit.delegate("echo", text="x", timeout=1), 60)
+            done = await asyncio.wait_for(handle.result(), 60)
+            proxy.restore()
+            assert (late.errors[0].code, done.data) == ("TIMEOUT", "done")
+            while remit.store.live():  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            assert (await remit.describe(handle.session_id)).state == "completed"
 
 
 def test_connection_errors_are_named_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

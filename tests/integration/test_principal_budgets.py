@@ -114,7 +114,7 @@ async def test_processes_never_have_more_alive_than_a_principal_may(project: Pat
 
 
 async def test_spending_in_one_process_stops_work_in_another(project: Path) -> None:
-    """Each is stopped by its first spending that passes the limit, whoever spent the rest."""
+    """Each is stopped by its first spending that passes the limit, also if others spent the rest."""
     ended = await race(project, "spender", tokens=400)
     assert set(ended) == {"BUDGET_EXCEEDED"}
     async with Remit.open(project, recover=False) as remit:

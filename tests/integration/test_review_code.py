@@ -164,7 +164,7 @@ async def test_review_that_runs_out_of_time_is_partial(project: Path) -> None:
     names = "".join(f"--- /dev/null\n+++ b/f{n}.py\n@@ -0,0 +1,2 @@\n+import os\n+eval(os)\n" for n in range(3000))
     whole = await review(project, names, timeout=60)
     took = whole.metadata.duration_seconds or 0.0
-    for share in (0.8, 0.7, 0.6, 0.5, 0.4):  # of the time it needs on this machine
+    for share in 3 * (0.8, 0.7, 0.6, 0.5, 0.4):  # of the time it needs on this machine, whose load may change
         result = await review(project, names, timeout=max(1.0, share * took))
         assert result.status in (Status.COMPLETED, Status.PARTIAL), result.summary
         if result.status is Status.PARTIAL and result.data is not None:  # None: the machine was too busy to hand in by the end

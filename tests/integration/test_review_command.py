@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from remit import Board, Context, Misused, Outcome, Remit, ReviewRequest, Task, TaskArtifact, agent, load_settings
-from remit import BoardState as State
 from remit import TaskStatus as Status
 from remit import review_work as review
 from remit.board.review import dry_run_review
 from remit.board.reviewer import change_of_path
 from remit.board.task import slug_of
+from support.boards import board_with
 from support.repository import begin, git
 
 RISKY = "import subprocess\n\n\ndef run(text):\n    breakpoint()\n    subprocess.run(text, shell=True)\n    return eval(text)\n"
@@ -56,13 +56,6 @@ async def run_review(root: Path, *agents: Any, **asked: Any) -> Outcome:
 
 def no_agent(_name: str) -> None:
     return None
-
-
-def board_with(root: Path, *tasks: Task) -> Board:
-    board = Board(root)
-    with board.change(make=True) as draft:
-        draft.state = State(tasks=tasks, next_number=1 + max(task.number for task in tasks))
-    return board
 
 
 def task(number: int, title: str, **more: Any) -> Task:
@@ -153,6 +146,14 @@ async def test_reviewer_gets_path_focus_and_output_file(project: Path) -> None:
     assert "Review src." in report
     assert "Asked for in particular: only the locks" in report
     assert "`specs/reviews/review-001.md`" in report
+
+
+async def test_number_reserved_by_a_killed_review_is_used_by_the_next(project: Path) -> None:
+    reserved = project / ".remit/board/reviews"
+    reserved.mkdir(parents=True)
+    (reserved / "specs%reviews%review-001.md").touch()
+    assert (await run_review(project, reviewer_with([]))).data["report"] == "specs/reviews/review-001.md"
+    assert list(reserved.iterdir()) == []
 
 
 async def test_review_without_a_report_fails(project: Path) -> None:

@@ -32,8 +32,9 @@ def test_every_api_is_served_by_one_process(server: Server) -> None:
         assert http.get("/.well-known/agent-card.json").json()["name"]
         assert "door_requests_total" in http.get("/metrics").text
         listing = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-        response = http.post("/mcp", json=listing, headers={"accept": "application/json, text/event-stream"})
-        assert '"delegate_many"' in response.text
+        for path in ("/mcp", "/mcp/"):
+            response = http.post(path, json=listing, headers={"accept": "application/json, text/event-stream"})
+            assert '"delegate_many"' in response.text
 
 
 def test_work_started_over_one_api_is_visible_over_the_others_and_in_the_cli(server: Server) -> None:

@@ -1,6 +1,7 @@
 """`remit serve --engine temporal`: the server runs no agent; workers do, and every command sees them."""
 
 import asyncio
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,12 +49,15 @@ async def test_a_delegation_through_the_server_is_carried_out_by_a_worker_and_ev
 
         def through_server() -> None:
             with serving(root, "--engine", "temporal") as served, served.http() as http:
-                assert "hello" in str(served.begin("echo", wait=20, text="hello"))
+                echoed = served.begin("echo", wait=20, text="hello")
+                assert "hello" in str(echoed)
+                assert "hello" in remit("follow", str(echoed["taskId"]))
                 session_id = str(served.begin("waits")["taskId"])
                 wait_until(lambda: http.get(f"/v1/tasks/{session_id}").json()["taskState"] == "RUNNING")
                 assert str(worker.pid) in remit("workers")
                 for words in (["status"], ["show", session_id], ["history"]):
                     assert session_id in remit(*words)
+                assert json.loads(remit("metrics"))["delegation.live"] == 1
                 assert "stopped" in remit("cancel", session_id)
                 assert http.get(f"/v1/tasks/{session_id}").json()["taskState"] == "CANCELLED"
 

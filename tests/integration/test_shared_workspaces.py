@@ -296,6 +296,3 @@ async def test_kill_9_during_a_merge_into_the_caller_loses_nothing(project: Path
     assert "+caller's" in diff_of(project, caller.result)
     assert ("+half" in diff_of(project, caller.result)) == (where == "after")
     assert status(project) == ""
-
-
-# ---- an old git

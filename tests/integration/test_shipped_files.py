@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from collector import collecting
 from remit import Remit, RemitError, Return, Status
 from remit.runtime import shipment as shipping
 from support import cli
+from support.audit import audit_log
 from support.postgres import PostgresServer, new_schema, postgres_server
 from support.repository import begin, git
 from support.s3 import BUCKET, BlobStore, Manifest, S3Server, ShippedFile, s3_server
@@ -77,6 +79,14 @@ async def again(ctx: Context) -> dict:
     ctx.progress("written")
     await asyncio.sleep(50)
     return {}
+
+@agent("fails", spread=True)
+async def fails() -> None:
+    raise ValueError("the cellar is flooded")
+
+@agent("asks")
+async def asks(ctx: Context) -> None:
+    await ctx.delegate("fails")
 """
 
 
@@ -142,8 +152,8 @@ class Machines:
             + "".join(f"{key} = {json.dumps(value)}\n" for key, value in temporal.items())
         )
 
-    def open(self, root: Path) -> Remit:
-        return Remit.open(root, trust=True)
+    def open(self, root: Path, **settings: Any) -> Remit:
+        return Remit.open(root, trust=True, settings=settings)
 
     def worker(self, number: int) -> "subprocess.Popen[str]":
         """A process in a checkout of its own that looks for changed files every half second."""
@@ -206,6 +216,24 @@ async def test_artifacts_of_a_remote_worker_arrive_with_its_return(on_s3: Machin
     again = await on_s3.delegate("writer", files={"two.md": "newer"})
     assert again.warnings == (), "what was here had been shipped: nothing is lost"
     assert (on_s3.here / "two.md").read_text() == "newer"
+
+
+async def test_decisions_errors_and_spans_are_written_on_the_machine_of_the_agent(machines: Machines) -> None:
+    """Only the decision about what the caller itself asked for is on its machine; the spans of both are one trace."""
+    with collecting() as collected:
+        signals = {"otlp_url": collected.url}
+        async with machines.open(machines.there, signals=signals) as worker, machines.open(machines.here, signals=signals) as remit:
+            await worker.work()
+            assert (await remit.delegate("asks", timeout=60)).ok
+        asked, failed = collected.span("invoke_agent asks"), collected.span("invoke_agent fails")
+    assert (failed.trace_id, failed.parent_span_id, failed.status.code) == (asked.trace_id, asked.span_id, 2)
+    assert len([span for span in collected.spans if span.trace_id == asked.trace_id]) == 3, "each once, with the tree"
+    decided = {root: {entry.get("action") for entry in audit_log(root)} for root in (machines.here, machines.there)}
+    assert "fails" in decided[machines.there]
+    assert "fails" not in decided[machines.here]
+    assert "asks" in decided[machines.here]
+    assert "flooded" in (machines.there / ".remit" / "errors.json").read_text()
+    assert not (machines.here / ".remit" / "errors.json").exists()
 
 
 async def test_files_of_the_caller_and_protected_paths_are_not_overwritten(machines: Machines) -> None:

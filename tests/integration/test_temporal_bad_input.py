@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,12 @@ import grpc
 import pytest
 from grpc_harness import Authority
 from temporalio.api.workflowservice.v1 import DescribeNamespaceResponse, GetSystemInfoResponse
+from temporalio.client import Client, WorkflowHandle
+from temporalio.service import RPCError
 
-from remit import Remit, agent
+from remit import Remit, State, agent, new_session_id
 from remit.engines.temporal.workflow import VERSION
-from remit.testing import Scripted
+from remit.testing import Scripted, answer, hang
 from support import cli
 from support.temporal_server import TemporalServer, temporal_server
 
@@ -156,6 +158,47 @@ async def test_delegation_of_a_newer_version_names_both_and_does_not_run(server:
     assert (result.errors[0].code, worker.calls) == ("AGENT_UNAVAILABLE", [])
     assert f"payload version {VERSION + 1}, this one knows {VERSION}" in result.errors[0].message
     assert "Upgrade the workers" in result.errors[0].message
+
+
+async def test_payloads_that_nobody_sent_run_nothing_and_stop_no_worker(server: TemporalServer, tmp_path: Path) -> None:
+    """Whoever may start workflows in the namespace: for a session that is not on record, that runs in another process, that is of an agent
+    which was not checked, and with something else than a payload."""
+    settings = settings_of(server, tmp_path)
+    guarded, worker = Scripted("guarded", hang()), Scripted("served", answer("done"))
+    async with (
+        Remit.open(tmp_path, agents=[guarded], settings={"builtin_agents": ()}) as elsewhere,
+        Remit.open(tmp_path, agents=[guarded, worker], settings=settings) as remit,
+    ):
+        await remit.work(["served"])
+        local = await elsewhere.start("guarded", timeout=60)
+        await guarded.called.wait()
+        queued = await remit.start("guarded", timeout=60)
+        sent = asdict(remit.engine._order(queued.delegation))  # type: ignore[attr-defined]
+        served = {
+            "agent": "served",
+            "queue": f"remit:{settings['engine']['project']}:served",
+            "definition": remit.directory.definition_hash("served"),
+        }
+        client = await Client.connect(server.address)
+
+        async def begin(*payload: Any) -> WorkflowHandle[Any, Any]:
+            name, queue = f"hostile-{os.urandom(4).hex()}", f"remit:{settings['engine']['project']}"
+            return await client.start_workflow("remit.delegation", args=payload, id=name, task_queue=queue)
+
+        forged = [await begin({**sent, **served, "session_id": one.session_id}) for one in (local, queued)]
+        odd = [await begin({**sent, **served, "session_id": one}) for one in (new_session_id(), "../../etc")]
+        odd += [await begin(), await begin("x"), await begin({"session_id": 1}), await begin({**sent, **served, "seconds": -1.0})]
+        for one in odd:
+            await one.signal("stop", args=[None, 5])
+        for one in forged:
+            await asyncio.wait_for(one.result(), 60)
+        assert (await remit.delegate("served", timeout=60)).data == "done"
+        assert (len(worker.calls), len(guarded.calls)) == (1, 1)
+        still = await elsewhere.describe(local.session_id)
+        assert (still.state, still.owner) == (State.RUNNING, elsewhere.owner.owner_id)
+        for one in odd:
+            with contextlib.suppress(RPCError):  # it has ended
+                await one.terminate()
 
 
 async def test_worker_whose_policy_refuses_names_both_policies(server: TemporalServer, tmp_path: Path) -> None:

@@ -464,6 +464,18 @@ async def test_projects_with_one_name_and_different_stores_are_refused(server: T
     assert "another [engine] project" in refused.value.advice
 
 
+async def test_killed_workers_of_another_record_are_not_listed(server: TemporalServer, forks: WorkerForks, tmp_path: Path) -> None:
+    """Temporal knows them for some more minutes. The project was moved, or copied, and keeps its name."""
+    with ExitStack() as stack:
+        before, now = (stack.enter_context(cluster(tmp_path / name / "moved", server.address, forks, AGENTS)) for name in ("one", "other"))
+        (worker,) = await before.start()
+        worker.kill()
+        while is_alive(worker.pid, None):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        async with now.open() as remit:
+            assert await remit.engine.workers() == []
+
+
 async def test_workflow_terminated_in_temporal_is_a_cancelled_delegation(server: TemporalServer, tmp_path: Path) -> None:
     sleeper = Scripted("sleeper", hang())
     async with Remit.open(tmp_path, agents=[sleeper], settings=_settings(server, tmp_path)) as remit:

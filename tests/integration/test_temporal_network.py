@@ -104,7 +104,7 @@ async def test_a_worker_that_is_cut_off_stops_and_another_goes_on(lost: str, mad
             (made.root / "go").touch()
             result = await remit.engine.result(session_id, 100)
         finally:
-            hosts.network.plug("one") if lost == "everything" else hosts.network.mend("one", lost)
+            hosts.network.plug("one") if lost == "everything" else hosts.network.restore("one", lost)
         assert result is not None
         assert (result.status, result.data) == (Status.COMPLETED, 3)
         assert made.overlaps() == []
@@ -122,7 +122,7 @@ async def test_a_worker_that_was_cut_off_from_the_store_takes_work_again(made: C
         try:
             await _quiet(made, handle.session_id)
         finally:
-            hosts.network.mend("one", "postgres")
+            hosts.network.restore("one", "postgres")
         (made.root / "go").touch()
         assert (await handle.result()).data == 3
         assert made.overlaps() == []

@@ -183,6 +183,20 @@ async def test_merge_keeps_concurrent_commits(project: Path) -> None:
     assert status(project) == ""
 
 
+async def test_merge_that_only_waits_for_a_branch_names_the_command_that_repeats_it(project: Path) -> None:
+    @agent("apart", workspace="worktree", merge=True, timeout=30)
+    async def apart(ctx: Context) -> str:
+        (ctx.workspace / "src" / "a.py").write_text("one = 111\n")
+        git(project, "checkout", "-q", "--detach")
+        return "done"
+
+    result = await run(project, apart)
+    assert (result.status, result.errors[0].code) == ("partial", "MERGE_CONFLICT")
+    assert "no branch is checked out" in result.errors[0].message
+    assert f"remit workspaces {result.session_id} --merge" in result.errors[0].recommendation
+    assert "git merge" not in result.errors[0].recommendation
+
+
 async def test_conflict_is_reported_and_the_project_is_unchanged(project: Path) -> None:
     @agent("clash", workspace="worktree", merge=True, timeout=30)
     async def clash(ctx: Context) -> str:
@@ -353,6 +367,40 @@ async def test_cancelled_work_is_not_merged_and_resumes_in_its_workspace(project
     assert sorted(branches(project)) == ["main", *([f"remit/{again.session_id}"] if not again.ok else [])]
 
 
+async def test_resumed_work_continues_in_its_workspace_whatever_is_declared_now(project: Path) -> None:
+    def adding(kind: str):  # type: ignore[no-untyped-def]
+        @agent("add", workspace=kind, timeout=30)
+        async def add(ctx: Context) -> list[str]:
+            name = f"{kind}.txt"
+            (ctx.workspace / name).write_text("new\n")
+            if kind == "worktree":
+                await asyncio.sleep(20)
+            return sorted(path.name for path in ctx.workspace.glob("*.txt"))
+
+        return add
+
+    stopped = await run(project, adding("worktree"), timeout=1)
+    resumed = await run(project, adding("copy"), resume=stopped.session_id)
+    assert resumed.data == ["copy.txt", "worktree.txt"], resumed
+    assert work_folders(project) == [stopped.session_id]
+
+
+async def test_copy_contains_nothing_that_a_link_in_the_project_leads_to(project: Path, tmp_path: Path) -> None:
+    """A tracked folder may have been replaced by a link: git still lists its files."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "a.py").write_text("secret = 1\n")
+    shutil.rmtree(project / "src")
+    (project / "src").symlink_to(tmp_path / "outside")
+
+    @agent("look", workspace="copy", timeout=30)
+    async def look(ctx: Context) -> list[str]:
+        assert (ctx.workspace / "src").is_symlink()
+        return sorted(contents(ctx.workspace))
+
+    result = await run(project, look)
+    assert result.data == [".gitignore", "picture.bin", "src"], result
+
+
 def crash(project: Path, where: str) -> "subprocess.CompletedProcess[str]":
     script = Path(__file__).with_name("workspace_crash.py")
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
@@ -374,17 +422,34 @@ async def test_workspace_of_a_crashed_run_is_named_and_kept(project: Path) -> No
     assert git(project, "show", f"remit/{record.session_id}:half.txt") == "half\n"
 
 
-@pytest.mark.parametrize("where", ["joined", "before", "after"])
+@pytest.mark.parametrize("where", ["joined", "before", "after", "queued"])
 async def test_kill_9_during_a_merge_loses_nothing(project: Path, where: str) -> None:
     assert crash(project, where).returncode == -9
     async with Remit.open(project, agents=AGENTS) as remit:
         record = (await remit.history())[0]
         assert record.result is not None
         assert git(project, "show", f"remit/{record.session_id}:half.txt") == "half\n"
-        assert (project / "half.txt").exists() == (where == "after")
-        assert any("were merged" in warning for warning in record.result.warnings) == (where == "after")
+        is_merged = where in ("after", "queued")
+        assert (project / "half.txt").exists() == is_merged
+        assert any("were merged" in warning for warning in record.result.warnings) == is_merged
         assert status(project) == ""
         assert (await remit.delegate("write", path="next.txt")).ok, "the next merge works"
+
+
+def sleeping() -> list[bytes]:
+    return [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if b"sleep\x0060.0" in path.read_bytes()]
+
+
+async def test_process_killed_while_it_accepts_work_leaves_neither_worktree_nor_command(project: Path) -> None:
+    assert crash(project, "accepting").returncode == -9
+    assert len(work_folders(project)) == 2
+    assert len(sleeping()) == 1
+    async with Remit.open(project) as remit:
+        assert sleeping() == []
+        (record,) = await remit.history()
+        await remit.engine.clean_up()
+    assert work_folders(project) == [record.session_id]
+    assert git(project, "worktree", "list").count("\n") == 2
 
 
 async def test_pruned_delegation_loses_its_folder_and_keeps_its_branch(project: Path) -> None:

@@ -7,10 +7,12 @@ import asyncio
 import os
 import signal
 import sys
+from pathlib import Path
 
 from remit import Context, Remit, agent
 from remit.runtime import workspaces
 from remit.system.git import Git
+from support.repository import git
 
 PROJECT, WHERE = sys.argv[1:3]
 
@@ -33,6 +35,13 @@ async def calls(ctx: Context) -> None:
     await ctx.delegate("dies")
 
 
+@agent("queues", workspace="worktree", merge="queue", timeout=30)
+async def queues(ctx: Context) -> str:
+    (ctx.workspace / "half.txt").write_text("half\n")
+    git(Path(PROJECT), "commit", "-q", "--allow-empty", "-m", "meanwhile")  # so that its work lands under another commit
+    return "done"
+
+
 class DyingGit(Git):
     """A git that kills the program at the moment in question."""
 
@@ -42,7 +51,7 @@ class DyingGit(Git):
         if (arguments[0], WHERE) in (("merge", "before"), ("read-tree", "read-tree before")):
             die()
         answer = super().run(*arguments, **more)  # type: ignore[arg-type]
-        if (arguments[0], WHERE) in (("merge", "after"), ("read-tree", "read-tree after")):
+        if (arguments[0], WHERE) in (("merge", "after"), ("merge", "queued"), ("read-tree", "read-tree after")):
             die()
         return answer
 
@@ -54,8 +63,11 @@ class DyingGit(Git):
 
 async def main() -> None:
     workspaces.Git = DyingGit  # type: ignore[misc]
-    async with Remit.open(PROJECT, agents=[dies, calls]) as remit:
-        await remit.delegate("calls" if WHERE.startswith("read-tree") else "dies")
+    settings = {"workspace": {"accept": ["test -e half.txt"]}}
+    if WHERE == "accepting":
+        settings = {"workspace": {"accept": [f"sleep 60.{os.getpid():09} & kill -9 {os.getpid()}; wait"]}, "accept_in": "host"}
+    async with Remit.open(PROJECT, agents=[dies, calls, queues], settings=settings) as remit:
+        await remit.delegate("calls" if WHERE.startswith("read-tree") else "queues" if WHERE in ("queued", "accepting") else "dies")
 
 
 asyncio.run(main())

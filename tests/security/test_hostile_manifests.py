@@ -12,7 +12,7 @@ import pytest
 
 from remit import Artifact, Misused, RemitError
 from remit.runtime import shipment as module
-from remit.runtime.shipment import FileFetcher, Shipment, Shipping, fetch_warnings
+from remit.runtime.shipment import FileFetcher, FileShipping, Shipment, fetch_warnings
 from support.repository import begin, git
 from support.s3 import BlobStore, Manifest, ShippedFile
 
@@ -204,5 +204,5 @@ async def test_unavailable_object_store_is_reported_before_anything_runs(blobs: 
     (tmp_path / "blobs").rmdir()
     (tmp_path / "blobs").touch()
     with pytest.raises(RemitError, match="cannot be used") as refused:
-        await asyncio.wait_for(Shipping(blobs, root, "worker", hand_over_seconds=1.0).open(), 30)
+        await asyncio.wait_for(FileShipping(blobs, root, "worker", hand_over_seconds=1.0).open(), 30)
     assert refused.value.code == "STORE_UNAVAILABLE"

@@ -1,14 +1,16 @@
 """Symlinks in a clone cannot redirect remit's writes out of the project."""
 
+import asyncio
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from remit import Board, Context, Refused, Remit, agent
+from remit import Board, Context, Refused, Remit, Return, agent
 from remit.system.trust import create_approved
 from support import cli
-from support.repository import begin
+from support.repository import begin, git
 
 FOLDERS = (
     ".remit/scratch",
@@ -69,6 +71,45 @@ def test_symlinks_in_a_clone_are_not_written_through(tmp_path: Path, outside: Pa
         assert "Remove the link" in done[0].stdout + done[0].stderr
 
 
+@pytest.mark.parametrize("link", ["remit.toml", "pyproject.toml", ".remit", ".remit/remit.db", ".remit/scratch"])
+def test_long_chain_of_links_in_a_clone_is_an_error_with_advice(tmp_path: Path, link: str) -> None:
+    """Resolving its names one by one exceeds the depth of recursion."""
+    (tmp_path / "chain").mkdir()
+    for number in range(1500):
+        (tmp_path / f"chain/{number}").symlink_to(str(number + 1))
+    (tmp_path / link).parent.mkdir(exist_ok=True)
+    (tmp_path / link).symlink_to(tmp_path / "chain/0")
+    done = cli.run("delegate", "worker.list_files", cwd=tmp_path)
+    assert done.code not in (0, 70), done
+    assert done.stderr.startswith("Error: "), done
+
+
+@pytest.mark.parametrize("content", ["deep", "endless"])
+def test_hostile_note_of_a_workspace_in_a_clone_is_ignored(tmp_path: Path, content: str) -> None:
+    note = tmp_path / ".remit/work/.books/sess_1700000000_abc123/note.json"
+    note.parent.mkdir(parents=True)
+    if content == "deep":
+        note.write_text("[" * 200_000)
+    else:
+        note.symlink_to("/dev/zero")
+    assert cli.run("workspaces", cwd=tmp_path).code == 0
+
+
+@pytest.mark.parametrize("folder", [".claude/agents", ".remit/context"])
+async def test_deep_folder_in_a_clone_breaks_nothing(tmp_path: Path, folder: str) -> None:
+    """The library's walks descend by recursion."""
+    (tmp_path / folder).mkdir(parents=True)
+    place = os.open(tmp_path / folder, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=place)
+        deeper = os.open("d", os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = deeper
+    os.close(place)
+    async with Remit.open(tmp_path, agents=[reader]) as remit:
+        assert (await remit.delegate("reader", task={"title": "All", "complexity": "complex"})).ok
+
+
 def test_symlinks_inside_the_project_and_to_shared_agents_keep_working(tmp_path: Path, outside: Path) -> None:
     root = clone(tmp_path / "clone", ".remit/scratch", tmp_path / "clone/big")
     (root / "big").mkdir()
@@ -109,3 +150,34 @@ def test_new_files_of_a_project_are_not_written_through_a_link_that_leads_out(tm
         create_approved(project, project / "kept.md", b"other")
     assert [path.name for path in project.iterdir() if path.is_file()] == ["kept.md"]
     assert (project / "kept.md").read_bytes() == b"kept"
+
+
+@pytest.mark.parametrize("key", ["copy", "link"])
+def test_files_shared_with_a_worktree_stay_in_it(tmp_path: Path, outside: Path, key: str) -> None:
+    """An agent commits a link in place of a folder; acceptance then gets a worktree of that commit, with the shared file."""
+    root = tmp_path / "project"
+    root.mkdir()
+    begin(root)
+    (root / "conf/local").mkdir(parents=True)
+    (root / "conf/local/key").write_text("secret")
+    (root / "conf/readme").write_text("conf\n")
+    (root / ".gitignore").write_text(".remit/\nconf/local/\n")
+    git(root, "add", ".")
+    git(root, "commit", "-qm", "begin")
+
+    @agent("linking", workspace="worktree", merge="queue")
+    async def linking(ctx: Context) -> str:
+        shutil.rmtree(ctx.workspace / "conf")
+        (ctx.workspace / "conf").symlink_to(outside)
+        return "done"
+
+    async def work() -> Return:
+        settings = {"workspace": {key: ["conf/local/key"], "accept": ["true"]}}
+        async with Remit.open(root, agents=[linking], settings=settings) as remit:
+            return await remit.delegate("linking")
+
+    done = asyncio.run(work())
+    assert not done.ok, done
+    assert done.errors[0].code == "MERGE_WAITING", done
+    assert "leads out of the project" in done.errors[0].message
+    assert [path.name for path in outside.iterdir()] == ["profile"]

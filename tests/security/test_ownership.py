@@ -136,6 +136,15 @@ async def test_approved_database_is_adopted_once(clone: Path) -> None:
     assert await opened(clone) == []
 
 
+async def test_service_with_a_hash_uses_the_database_that_a_person_adopted(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database is adopted on the command line, then opened by a service that has no terminal."""
+    monkeypatch.setenv("REMIT_TRUST", cli.run_json("trust", "--list", cwd=clone)["hash"])
+    with pytest.raises(Refused, match="remit trust --adopt"):
+        await opened(clone)
+    assert cli.run("trust", "--adopt", cwd=clone).code == 0
+    assert await opened(clone)
+
+
 async def test_database_created_here_is_used_and_a_replacement_is_not(clone: Path, tmp_path: Path) -> None:
     shipped = (clone / ".remit" / "remit.db").read_bytes()
     (clone / ".remit" / "remit.db").unlink()

@@ -8,7 +8,7 @@
 
 `open_remit(root, agents, **settings)` opens a `Remit` on the engine under test (see `engine_samples.OpenRemit`). A check closes what
 it opens and raises `AssertionError` when a promise is broken. Here: recording, streaming, keys, checkpoints, cancelling; the others
-are in `engine_time_suite` and `engine_tree_suite`.
+are in `engine_time_suite`, `engine_tree_suite` and `engine_features`.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from remit import Context, EventKind, State, Status, StopReason, agent
-from remit.testing.scripted import Scripted, answer, fail, hang, say, wait
-from support import engine_time_suite, engine_tree_suite
+from remit.testing import Scripted, answer, fail, hang, say, wait
+from support import engine_features, engine_time_suite, engine_tree_suite
 from support.engine_samples import DURABILITY_CHECKS, ENGINE_CHECKS, Check, OpenRemit, code_of, durable, promise, until
 
-__all__ = ["DURABILITY_CHECKS", "ENGINE_CHECKS", "Check", "OpenRemit", "engine_time_suite", "engine_tree_suite"]
+__all__ = ["DURABILITY_CHECKS", "ENGINE_CHECKS", "Check", "OpenRemit", "engine_features", "engine_time_suite", "engine_tree_suite"]
 
 
 # ---- recorded and settled
@@ -68,7 +68,7 @@ async def the_thirteen_steps_are_recorded_in_their_order(open_remit: OpenRemit, 
 
 @promise
 @durable
-async def what_was_done_is_found_when_the_project_is_opened_again(open_remit: OpenRemit, root: Path) -> None:
+async def results_are_found_when_the_project_is_reopened(open_remit: OpenRemit, root: Path) -> None:
     worker = Scripted("worker", answer([1, 2]))
     async with open_remit(root, [worker]) as remit:
         result = await remit.delegate("worker", path="ä")
@@ -112,7 +112,7 @@ async def chunks_arrive_in_order_while_it_runs_and_the_last_is_the_return(open_r
 
 
 @promise
-async def everybody_who_streams_hears_everything(open_remit: OpenRemit, root: Path) -> None:
+async def all_streams_receive_every_event(open_remit: OpenRemit, root: Path) -> None:
     go = asyncio.Event()
     async with open_remit(root, [Scripted("worker", wait(go, say(*range(50), then=fail("at last"))))]) as remit:
         handle = await remit.start("worker")
@@ -174,7 +174,7 @@ async def a_key_belongs_to_one_call(open_remit: OpenRemit, root: Path) -> None:
 
 
 @promise
-async def a_checkpoint_is_kept_and_handed_back_at_the_end(open_remit: OpenRemit, root: Path) -> None:
+async def the_last_checkpoint_is_returned_at_the_end(open_remit: OpenRemit, root: Path) -> None:
     @agent("saver", timeout=0.3)
     async def saver(ctx: Context) -> None:
         ctx.emit(ctx.saved)

@@ -38,37 +38,23 @@ from remit import (
     Stopped,
     StopReason,
 )
-from remit.core.cache import CACHE_KEYS
-from remit.core.context import SettledHandle, final_event
-from remit.core.errors import OutOfTime
-from remit.core.events import LAST
-from remit.core.lifecycle import OUTCOMES
-from remit.core.result import state_of
-from remit.runtime import accept, reply
-from remit.runtime.deps import CURRENT, RuntimeDeps, Submission
-from remit.runtime.engine import LiveHandle, Perform, Recovered
-from remit.runtime.lifecycle import LifecycleBus, LifecycleEvents, Listener
-from remit.runtime.local_context import LocalRun, Output
-from remit.runtime.partial_work import collect_partial_work
-from remit.runtime.perform import perform
-from remit.runtime.reply import NOTHING_LEFT, PartialWork, Stop, describe_exception
-from remit.runtime.result_cache import ResultCache
+from remit import engine_kit as kit
 
 CHILDREN_SECONDS = 0.9
 
 
-class MemoryRun(LocalRun):
-    def __init__(self, submission: Submission, engine: "MemoryEngine") -> None:
+class MemoryRun(kit.LocalRun):
+    def __init__(self, submission: kit.Submission, engine: "MemoryEngine") -> None:
         super().__init__(submission, engine.config)
         self._engine = engine
         self.parent = submission.caller if isinstance(submission.caller, MemoryRun) else None
-        self._output = Output(engine.config.deps.settings.chunk_limit_bytes)
+        self._output = kit.Output(engine.config.deps.settings.chunk_limit_bytes)
         self.done: asyncio.Future[Return] = engine.loop.create_future()
         self.has_slot = asyncio.Event()
         self.soft = asyncio.Event()
         self.news = asyncio.Condition()
         self.children: list[MemoryRun] = []
-        self.stopped_by: Stop | None = None
+        self.stopped_by: kit.Stop | None = None
         self.task: asyncio.Task[None] | None = None
         self.lent = 0
         self.last_heard = 0.0
@@ -82,7 +68,7 @@ class MemoryRun(LocalRun):
         return self._engine
 
     @property
-    def output(self) -> Output:
+    def output(self) -> kit.Output:
         return self._output
 
     @property
@@ -113,7 +99,7 @@ class MemoryRun(LocalRun):
             if self.stopped_by is None:
                 await self._run()
             else:
-                self._settle(reply.stopped_return(self.delegation, self.stopped_by, NOTHING_LEFT, duration_seconds=0.0))
+                self._settle(kit.stopped_return(self.delegation, self.stopped_by, kit.NOTHING_LEFT, duration_seconds=0.0))
         finally:
             for timer in (*timers, *([] if watching is None else [watching])):
                 timer.cancel()
@@ -126,7 +112,7 @@ class MemoryRun(LocalRun):
         self.started_wall = now
         self.engine.bus.started(self.delegation, now)
         context = contextvars.copy_context()
-        context.run(CURRENT.set, self)
+        context.run(kit.CURRENT.set, self)
         agent = self.engine.loop.create_task(self._perform(), context=context)
         late: Return | None = None
         try:
@@ -137,30 +123,30 @@ class MemoryRun(LocalRun):
             await self.end_children()
             self._settle(late)
             return
-        self.stopped_by = self.stopped_by or Stop(reason=StopReason.CANCELLED, source="its own code")
+        self.stopped_by = self.stopped_by or kit.Stop(reason=StopReason.CANCELLED, source="its own code")
         self.stamp(7)
         try:
             await self.end_children()
             foreign = frozenset(path for other in self.engine.runs.values() if other is not self for path in other.artifacts or ())
-            left = await collect_partial_work(self, self.output, late, foreign=foreign)
+            left = await kit.collect_partial_work(self, self.output, late, foreign=foreign)
         except Exception as error:  # noqa: BLE001 - the promise to answer outweighs the harvest
-            left = PartialWork(warnings=(repr(error),))
+            left = kit.PartialWork(warnings=(repr(error),))
         if self.stopped_by.reason is StopReason.CANCELLED:
             self.say(EventKind.CANCEL, {"state": self._cancel_state(), "source": self.stopped_by.source})
-        result = reply.stopped_return(self.delegation, self.stopped_by, left, duration_seconds=self.elapsed())
-        self._settle(reply.with_agent_session(result, self.saved))
+        result = kit.stopped_return(self.delegation, self.stopped_by, left, duration_seconds=self.elapsed())
+        self._settle(kit.with_agent_session(result, self.saved))
 
     async def _perform(self) -> Return | None:
         try:
             return await self.engine.perform(self)
-        except OutOfTime as early:
+        except kit.OutOfTime as early:
             reason = StopReason.BUDGET if early.code == "BUDGET_EXCEEDED" else StopReason.DEADLINE
-            self.stopped_by = self.stopped_by or Stop(reason=reason, source="the soft deadline", detail=early.message)
+            self.stopped_by = self.stopped_by or kit.Stop(reason=reason, source="the soft deadline", detail=early.message)
         except asyncio.CancelledError:
             return self.held
         except BaseException as error:  # noqa: BLE001 - an agent that leaves the program ends only itself
-            detail = f"{self.delegation.agent} ended the program: {describe_exception(error)}."
-            self.stopped_by = self.stopped_by or Stop(reason=StopReason.CRASHED, source="its own code", detail=detail)
+            detail = f"{self.delegation.agent} ended the program: {kit.describe_exception(error)}."
+            self.stopped_by = self.stopped_by or kit.Stop(reason=StopReason.CRASHED, source="its own code", detail=detail)
         return None
 
     async def _stopped(self, agent: "asyncio.Task[Return | None]") -> Return | None:
@@ -177,7 +163,7 @@ class MemoryRun(LocalRun):
         agent.add_done_callback(lambda _: gone())
         return None
 
-    def stop(self, why: Stop) -> None:
+    def stop(self, why: kit.Stop) -> None:
         if self.stopped_by is not None or self.is_settled:
             return
         self.stopped_by = why
@@ -186,7 +172,7 @@ class MemoryRun(LocalRun):
         for child in [child for child in self.children if not child.is_settled]:
             is_own = why.reason is StopReason.CANCELLED or child.remaining() <= 0.001
             source = f"the end of its caller {self.delegation.agent}"
-            child.stop(why if is_own else Stop(reason=StopReason.CANCELLED, source=source, detail=why.source))
+            child.stop(why if is_own else kit.Stop(reason=StopReason.CANCELLED, source=source, detail=why.source))
         assert self.task is not None
         self.task.cancel()
 
@@ -194,7 +180,7 @@ class MemoryRun(LocalRun):
         self.result = result
         steps = self.submission.step_times
         steps[11] = steps[12] = now = self.deps.clock.wall()
-        state, (tokens, cost) = state_of(result), self.spent
+        state, (tokens, cost) = kit.state_of(result), self.spent
         count = self.output.count
         self.store.apply([SettleDelegation(self.delegation.session_id, state, now, result, tuple(steps), tokens, cost, count)])
         self.engine.left(self)
@@ -213,7 +199,7 @@ class MemoryRun(LocalRun):
 
     async def cancel_tree(self, reason: str, source: str) -> list[dict[str, Any]]:
         nodes = list(self.below())
-        self.stop(Stop(reason=StopReason.CANCELLED, source=source, detail=reason))
+        self.stop(kit.Stop(reason=StopReason.CANCELLED, source=source, detail=reason))
         await asyncio.wait([node.done for node in nodes], timeout=3 * CHILDREN_SECONDS)
         return [{"session_id": n.delegation.session_id, "agent": n.delegation.agent, "state": n._cancel_state()} for n in nodes]
 
@@ -225,14 +211,14 @@ class MemoryRun(LocalRun):
         self.soft.set()
 
     def _at_hard(self) -> None:
-        self.stop(Stop(reason=StopReason.DEADLINE, source="its deadline"))
+        self.stop(kit.Stop(reason=StopReason.DEADLINE, source="its deadline"))
 
     async def _watch_silence(self) -> None:
         idle = self.delegation.idle_seconds or 0.0
         while not self.is_settled:
             quiet = self.engine.loop.time() - self.last_heard if self.started_at else 0.0
             if quiet >= idle:
-                self.stop(Stop(reason=StopReason.IDLE, source="its idle limit"))
+                self.stop(kit.Stop(reason=StopReason.IDLE, source="its idle limit"))
                 return
             await asyncio.sleep(idle - quiet)
 
@@ -282,17 +268,17 @@ class MemoryRun(LocalRun):
     async def end_children(self) -> None:
         children = [child for child in self.children if not child.is_settled]
         for child in children:
-            child.stop(Stop(reason=StopReason.CANCELLED, source=f"the end of its caller {self.delegation.agent}"))
+            child.stop(kit.Stop(reason=StopReason.CANCELLED, source=f"the end of its caller {self.delegation.agent}"))
         if children:
             await asyncio.wait([child.done for child in children], timeout=CHILDREN_SECONDS)
 
-    async def delegate(self, request: Request, deps: RuntimeDeps | None = None) -> Return:
+    async def delegate(self, request: Request, deps: kit.RuntimeDeps | None = None) -> Return:
         self.must_be_alive()
-        return await self.lending(self.engine.run(accept.accept(request, self, deps or self.deps)))
+        return await self.lending(self.engine.run(kit.accept(request, self, deps or self.deps)))
 
-    async def start(self, request: Request, deps: RuntimeDeps | None = None) -> Handle:
+    async def start(self, request: Request, deps: kit.RuntimeDeps | None = None) -> Handle:
         self.must_be_alive()
-        handle = await self.engine.start(accept.accept(request, self, deps or self.deps))
+        handle = await self.engine.start(kit.accept(request, self, deps or self.deps))
         return MemoryHandle(handle.run, self) if isinstance(handle, MemoryHandle) else handle
 
     async def lending(self, waiting: Coroutine[Any, Any, Return]) -> Return:
@@ -308,7 +294,7 @@ class MemoryRun(LocalRun):
                 self.engine.busy[self.delegation.agent] += 1
 
 
-class MemoryHandle(LiveHandle):
+class MemoryHandle(kit.LiveHandle):
     def __init__(self, run: MemoryRun, caller: MemoryRun | None = None) -> None:
         self.run, self.caller = run, caller
 
@@ -341,7 +327,7 @@ class MemoryHandle(LiveHandle):
                 yield run.output.events[position]
                 position += 1
             if run.done.done():
-                yield final_event(run.done.result(), LAST + run.output.count, run.deps.clock.wall())
+                yield kit.final_event(run.done.result(), kit.LAST + run.output.count, run.deps.clock.wall())
                 return
             async with run.news:
                 if position == len(run.output.events) and not run.done.done():
@@ -361,12 +347,12 @@ class MemoryEngine:
         self.waiting: list[MemoryRun] = []
         self.budgets: dict[str, Budget] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
-        self.bus = LifecycleBus(config.listeners)
-        self.perform: Perform = perform
+        self.bus = kit.LifecycleBus(config.listeners)
+        self.perform: kit.Perform = kit.perform
         for middleware in reversed(config.middleware):
             self.perform = partial(lambda outer, inner, work: outer(work, inner), middleware, self.perform)
         self.is_closed = False
-        self.cache = ResultCache(self, config)
+        self.cache = kit.ResultCache(self, config)
 
     @property
     def owner(self) -> Owner:
@@ -374,7 +360,7 @@ class MemoryEngine:
 
     # ---- delegations
 
-    async def run(self, submission: Submission) -> Return:
+    async def run(self, submission: kit.Submission) -> Return:
         if submission.cache is not None:
             return await self.cache.run(submission)
         found = self._refused(submission) if submission.refusal is not None else self._submit(submission)
@@ -386,21 +372,21 @@ class MemoryEngine:
                 return await asyncio.shield(run.done)
         except asyncio.CancelledError:
             if is_new:
-                run.stop(Stop(reason=StopReason.CANCELLED, source="its caller's task"))
+                run.stop(kit.Stop(reason=StopReason.CANCELLED, source="its caller's task"))
             raise
 
-    async def start(self, submission: Submission) -> Handle:
+    async def start(self, submission: kit.Submission) -> Handle:
         if submission.cache is not None:
             return await self.cache.start(submission)
         if submission.refusal is not None:
-            return SettledHandle(await self.refuse(submission))
+            return kit.SettledHandle(await self.refuse(submission))
         found = self._submit(submission)
         if isinstance(found, Return):
-            return SettledHandle(found)
+            return kit.SettledHandle(found)
         await asyncio.sleep(0)
         return MemoryHandle(found[0])
 
-    def _submit(self, submission: Submission) -> "Return | tuple[MemoryRun, bool]":
+    def _submit(self, submission: kit.Submission) -> "Return | tuple[MemoryRun, bool]":
         """Return the run and whether it is new, or the return that answers it at once."""
         if self.is_closed:
             raise Misused("This Remit is closed.")
@@ -409,16 +395,16 @@ class MemoryEngine:
             raise Misused("An engine in memory resumes nothing.")
         holder = None if delegation.key is None else store.by_key(delegation.key)
         if holder is not None:
-            ours, theirs = (accept.normalised_call(one.agent, one.parameters) for one in (delegation, holder))
-            if ours != theirs and not (delegation.key or "").startswith(CACHE_KEYS):
+            ours, theirs = (kit.normalised_call(one.agent, one.parameters) for one in (delegation, holder))
+            if ours != theirs and not (delegation.key or "").startswith(kit.CACHE_KEYS):
                 error = _error("This idempotency key belongs to another call.", "INVALID_PARAMETERS", "Use one key for one call.")
-                submission.refusal = reply.refused_return(delegation, error)
+                submission.refusal = kit.refused_return(delegation, error)
                 return self._refused(submission)
             return holder.result if holder.result is not None else (self.runs[holder.session_id], False)
         run = MemoryRun(submission, self)
         if not self._has_room(delegation.agent) and len(self.waiting) >= self.config.deps.settings.queue_limit:
             error = _error("The queue is full.", "QUEUE_FULL", "Raise queue_limit.")
-            submission.refusal = reply.refused_return(delegation, error)
+            submission.refusal = kit.refused_return(delegation, error)
             return self._refused(submission)
         submission.step_times[5] = self.config.deps.clock.wall()
         while store.apply([BeginDelegation(run.delegation, State.QUEUED, self.owner.owner_id, None, submission.step_times)]).clashes:
@@ -432,10 +418,10 @@ class MemoryEngine:
         self.fill()
         return run, True
 
-    async def refuse(self, submission: Submission) -> Return:
+    async def refuse(self, submission: kit.Submission) -> Return:
         return self._refused(submission)
 
-    def _refused(self, submission: Submission) -> Return:
+    def _refused(self, submission: kit.Submission) -> Return:
         refusal, delegation = submission.refusal, submission.delegation
         assert refusal is not None
         if refusal.metadata.session_id == delegation.session_id:
@@ -445,16 +431,16 @@ class MemoryEngine:
             submission.caller.add_failure(refusal)
         return refusal
 
-    async def record(self, submission: Submission, result: Return) -> Return:
+    async def record(self, submission: kit.Submission, result: Return) -> Return:
         self._record(submission, result, self.config.deps.clock.wall())
         return result
 
-    def _record(self, submission: Submission, result: Return, started_at: float | None) -> None:
+    def _record(self, submission: kit.Submission, result: Return, started_at: float | None) -> None:
         delegation, now = submission.delegation, self.config.deps.clock.wall()
         submission.step_times[12] = now
         begin = BeginDelegation(delegation._replace(key=None), State.QUEUED, self.owner.owner_id, started_at, submission.step_times)
         steps = tuple(submission.step_times)
-        self.config.store.apply([begin, SettleDelegation(delegation.session_id, state_of(result), now, result, steps, 0, 0.0, 0)])
+        self.config.store.apply([begin, SettleDelegation(delegation.session_id, kit.state_of(result), now, result, steps, 0, 0.0, 0)])
         self.bus.ended(delegation, result, now, 0, 0.0, steps)
 
     async def cancel(self, session_id: str, reason: str, source: str, *, force: bool = False) -> list[dict[str, Any]]:
@@ -543,7 +529,7 @@ class MemoryEngine:
         for event in self.config.store.events(session_id, after):
             yield event
         assert record.result is not None
-        yield final_event(record.result, LAST + record.chunk_count, record.settled_at or 0.0)
+        yield kit.final_event(record.result, kit.LAST + record.chunk_count, record.settled_at or 0.0)
 
     async def result(self, session_id: str, wait_seconds: float) -> Return | None:
         run = self.runs.get(session_id)
@@ -551,20 +537,20 @@ class MemoryEngine:
 
     # ---- lifecycle events and the engine's own lifecycle
 
-    def listen(self, listener: Listener, kinds: Iterable[LifecycleKind] = OUTCOMES) -> Callable[[], None]:
+    def listen(self, listener: kit.Listener, kinds: Iterable[LifecycleKind] = kit.OUTCOMES) -> Callable[[], None]:
         return self.bus.listen(listener, kinds)
 
-    def lifecycle_events(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> LifecycleEvents:
+    def lifecycle_events(self, kinds: Iterable[LifecycleKind] = kit.OUTCOMES) -> kit.LifecycleEvents:
         return self.bus.read(kinds)
 
     def report_access(self, api: str, principal: str | None, error: ErrorInfo | None = None) -> None:
         self.bus.access(api, principal, self.config.deps.clock.wall(), error)
 
-    async def open(self, *, recover: bool = True) -> Recovered:
-        return Recovered()
+    async def open(self, *, recover: bool = True) -> kit.Recovered:
+        return kit.Recovered()
 
-    async def recover(self) -> Recovered:
-        return Recovered()
+    async def recover(self) -> kit.Recovered:
+        return kit.Recovered()
 
     async def clean_up(self) -> None:
         pass
@@ -582,7 +568,7 @@ class MemoryEngine:
         self.is_closed = True
         runs = list(self.runs.values())
         for run in runs:
-            run.stop(Stop(reason=StopReason.CANCELLED, source="the closing of its orchestrator"))
+            run.stop(kit.Stop(reason=StopReason.CANCELLED, source="the closing of its orchestrator"))
         if runs:
             await asyncio.wait([run.done for run in runs], timeout=3.0)
         self.bus.close()

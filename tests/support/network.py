@@ -86,7 +86,7 @@ class Network:
         """Drop packets from `server` to `host`; the other direction still works. No connection is closed."""
         self._ip("-n", self.name(server), "route", "add", "blackhole", f"{self.address(host)}/32")
 
-    def mend(self, host: str, server: str) -> None:
+    def restore(self, host: str, server: str) -> None:
         self._ip("-n", self.name(server), "route", "del", "blackhole", f"{self.address(host)}/32")
 
     def unplug(self, host: str) -> None:

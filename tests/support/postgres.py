@@ -80,11 +80,13 @@ class PostgresServer:
 
 
 class Proxy:
-    """TCP proxy in front of a port: `cut` closes all connections and refuses new ones until `mend`."""
+    """TCP proxy in front of a port, until `restore`: `cut` closes all connections and refuses new ones, `stall` delivers nothing."""
 
     def __init__(self, to: int) -> None:
         self._to = to
         self._is_cut = False
+        self._flows = threading.Event()
+        self._flows.set()
         self._open: set[socket.socket] = set()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listening.getsockname()[1])
@@ -105,6 +107,7 @@ class Proxy:
     def _pump(self, one: socket.socket, other: socket.socket) -> None:
         with suppress(OSError):
             while data := one.recv(65536):
+                self._flows.wait()
                 other.sendall(data)
         for end in (one, other):
             with suppress(OSError):
@@ -116,11 +119,16 @@ class Proxy:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
-    def mend(self) -> None:
+    def stall(self) -> None:
+        self._flows.clear()
+
+    def restore(self) -> None:
         self._is_cut = False
+        self._flows.set()
 
     def close(self) -> None:
         self.cut()
+        self._flows.set()
         self._listening.close()
         for end in self._open:
             end.close()

@@ -4,7 +4,7 @@ Tests import them from here, so that the modules of the server can move. Tests o
 """
 
 from remit.core.delegation import ORIGIN, Origin
-from remit.server.addresses import Certificates, Place, bound
+from remit.server.addresses import GRPC_SOCKET, Certificates, Place, bound, certificates_of, place_of
 from remit.server.authenticator import Authenticator, Credentials
 from remit.server.discovery import ServerEntry, announce, announced, withdraw
 from remit.server.mcp.delegations import LOCAL, Delegations, Progress
@@ -13,6 +13,7 @@ from remit.server.tokens import EVERYTHING, LOCAL_FILE, OWNER, Grants, LocalToke
 
 __all__ = [
     "EVERYTHING",
+    "GRPC_SOCKET",
     "LOCAL",
     "LOCAL_FILE",
     "ORIGIN",
@@ -35,7 +36,9 @@ __all__ = [
     "announce",
     "announced",
     "bound",
+    "certificates_of",
     "local_token",
     "new_secret",
+    "place_of",
     "withdraw",
 ]  # fmt: skip

@@ -19,8 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from remit import AgentPort, AgentSpec, Context, FunctionAgent, Isolation, Remit, RemitError, Stopped
-from remit.agents.definition import Definition
+from remit import AgentDefinition, AgentPort, AgentSpec, Context, FunctionAgent, Isolation, Remit, RemitError, Stopped
 from remit.agents.remote_context import ContextService, RemoteBackend, facts_to_wire
 from remit.agents.rpc import Connection, Handler
 from remit.agents.thread import ThreadAgent
@@ -33,7 +32,7 @@ START_SECONDS = 60.0
 class _InWorker(Handler):
     """Serves the context of one delegation; without a service it learns the caller's definitions."""
 
-    def __init__(self, service: ContextService | None = None, define: Callable[[Definition], None] = lambda _: None) -> None:
+    def __init__(self, service: ContextService | None = None, define: Callable[[AgentDefinition], None] = lambda _: None) -> None:
         self._service, self._define = service, define
         self.connection = Connection(self, asyncio.create_task)
 
@@ -142,7 +141,7 @@ class AgentServer:
         self._connections.append(handler.connection)
         return handler.connection
 
-    def define(self, definition: Definition) -> None:
+    def define(self, definition: AgentDefinition) -> None:
         """Send the caller's definitions to every worker."""
         for connection in self._connections:
             connection.calls.notify("define", {"definition": base64.b64encode(pickle.dumps(definition)).decode()})

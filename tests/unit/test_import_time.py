@@ -6,8 +6,23 @@ import sys
 
 import pytest
 
+MANY_MACHINES = (
+    "temporalio psycopg psycopg_pool obstore remit.engines.temporal remit.stores.postgres remit.stores.blobs remit.runtime.shipment"
+)
+DELEGATES = """
+import asyncio, tempfile
+@agent("one")
+async def one() -> int:
+    return 1
+async def delegates():
+    with tempfile.TemporaryDirectory() as folder:
+        async with Remit.open(folder, agents=[one], settings={"builtin_agents": ()}) as remit:
+            assert (await remit.delegate("one")).data == 1
+asyncio.run(delegates())
+"""
 STAGES = {
     "library": "from remit import Remit, Return, agent",
+    "embedded": DELEGATES,
     "tool": "import remit.app, remit.runtime.tool.delegate_tool",
     "targets": "import remit.builtin.worker, remit.builtin.researcher, remit.builtin.coder",
     "models": "from remit.models.client import Models; from remit.core.settings import Settings\n"
@@ -15,7 +30,9 @@ STAGES = {
 }
 """Run one after the other in one interpreter."""
 HEAVY = {
-    "library": "cedarpy remit.models remit.builtin.assistant remit.core.settings remit.runtime.validate remit.policy typer rich mcp",
+    "library": "cedarpy remit.models remit.builtin.assistant remit.core.settings remit.runtime.validate remit.policy typer rich mcp "
+    + MANY_MACHINES,
+    "embedded": MANY_MACHINES,
     "tool": "grpc google",
     "targets": "httpcore trafilatura pypdf ddgs bm25s numpy tree_sitter lxml remit.builtin.worker.pages remit.builtin.worker.web_search "
     "remit.system.sandbox.boxes remit.system.sandbox.run remit.system.sandbox.probe encodings.big5 "

@@ -1,6 +1,7 @@
 """The file of the error ledger."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -120,6 +121,14 @@ def test_damaged_file_is_set_aside_and_never_overwritten(ledger: ErrorLedger, da
     assert ledger.set_aside_path is not None
     assert ledger.set_aside_path.name == "errors.json.damaged-20251226T100000"
     assert ledger.set_aside_path.read_bytes() == damaged
+
+
+def test_huge_file_is_set_aside_unread(ledger: ErrorLedger) -> None:
+    ledger.path.parent.mkdir()
+    ledger.path.touch()
+    os.truncate(ledger.path, 1 << 40)
+    ledger.note([occurrence()])
+    assert only(ledger).message == "It broke."
 
 
 def test_valid_entries_of_a_damaged_file_are_kept(ledger: ErrorLedger) -> None:

@@ -108,6 +108,15 @@ def test_invalid_setting_names_file_key_and_allowed_values(tmp_path: Path, toml:
         load(tmp_path, toml)
 
 
+@pytest.mark.parametrize(("key", "value", "advice"), [("client_ca", "ca.pem", "reverse proxy"), ("push_inside", "true", "by its stream")])
+def test_removed_setting_says_what_to_do_instead(tmp_path: Path, key: str, value: str, advice: str) -> None:
+    written = {"toml": f"[serve]\n{key} = {value!r}", "environ": {f"REMIT_SERVE__{key.upper()}": value}}
+    for place, one in (("remit.toml:[serve]", {"toml": written["toml"]}), ("env REMIT_SERVE__", {"environ": written["environ"]})):
+        with pytest.raises(Misused, match=r"this setting was removed\. Delete it: .*" + advice) as refused:
+            load(tmp_path, **one)
+        assert str(refused.value).startswith(place)
+
+
 def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(Misused) as caught:
         load(tmp_path, "cycles = 'x'\nslots_total = -1", {"REMIT_MAX_DEPTH": "deep"}, queue_limit="long")

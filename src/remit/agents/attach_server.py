@@ -18,7 +18,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from remit.agents.function import spec_from_wire
-from remit.agents.remote_context import ContextService, as_failed, facts_to_wire
+from remit.agents.remote_context import ContextService, as_failed, blocking_answers, facts_to_wire
 from remit.agents.rpc import Connection, ConnectionLost, Handler, error_from_wire
 from remit.agents.thread import wait_stopped
 from remit.core.agents import AgentSpec, Isolation, agent_name, is_built_in
@@ -361,8 +361,7 @@ class LentAgent:
         assert running is not None
         with process.performing(running) as run:
             # Its loop must not wait for answers: those of blocking calls are sent ahead.
-            answers = {"scratch": str(backend.scratch()), "budget": backend.budget().to_dict()}
-            facts = facts_to_wire(backend.facts()) | answers
+            facts = facts_to_wire(backend.facts()) | blocking_answers(backend)
             body = {"agent": self.spec.name, "facts": facts}
             number, future = process.connection.calls.begin("perform", body, run)
             answer = asyncio.wrap_future(future)

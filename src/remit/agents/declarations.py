@@ -3,7 +3,6 @@
 A faulty declaration does not affect others: it becomes a problem with its file and line. Starts nothing; `app` connects definitions with
 their executors."""
 
-import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from remit.agents.project_files import Gone, NotApproved, with_schema
 from remit.core.agents import AGENT_FOLDERS, agent_name, must_not_be_reserved
 from remit.core.errors import Misused
 from remit.core.settings import Settings
+from remit.system.files import walk
 from remit.system.mcp_servers import is_server
 from remit.system.trust import ProjectTrust, load_trust
 
@@ -150,11 +150,11 @@ def _pages_in(folder: Path, root: Path, problems: list[str]) -> list[Path]:
         return []
     found: list[Path] = []
     end = time.monotonic() + MOST_SECONDS
-    for place, below, names in os.walk(
-        folder, onerror=lambda error: problems.append(f"{error.filename}: it cannot be read: {error.strerror or error}.")
+    for place, below, names in walk(
+        folder, lambda error: problems.append(f"{error.filename}: it cannot be read: {error.strerror or error}.")
     ):
-        below[:] = [] if folder == root / OWN else sorted(below)
-        pages = (name for name in sorted(names) if name.endswith(".md") and not name.startswith(("_", ".")) and name.upper() != "README.MD")
+        below[:] = [] if folder == root / OWN else below
+        pages = (name for name in names if name.endswith(".md") and not name.startswith(("_", ".")) and name.upper() != "README.MD")
         found += [Path(place, name) for name in pages]
         if len(found) > MOST_FILES or time.monotonic() > end:
             problems.append(f"{folder}: it has more than {MOST_FILES} files, or searching it takes more than {MOST_SECONDS:g} s.")

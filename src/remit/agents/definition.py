@@ -378,7 +378,9 @@ class DefinitionTable(BaseModel):
 
     @property
     def parameters_schema(self) -> dict[str, Any]:
-        """A task as text; for a command its placeholders; for a remote agent its own declaration."""
+        """A task as text; for a command its placeholders; for a remote agent and a kind of a package its own declaration."""
+        if not isinstance(self.meant_kind, Kind):
+            return _schema_of_package(self.meant_kind)
         if self.meant_kind in (*REMOTE_KINDS, Kind.GROUP, Kind.MCP):
             return self.parameters or {"type": "object", "properties": {}, "additionalProperties": True}
         named = parameters_in(self.words) if self.meant_kind is Kind.COMMAND else ()
@@ -389,6 +391,19 @@ class DefinitionTable(BaseModel):
         filled_in = {name: {"description": f"Replaces {{{name}}} in its command."} for name in named if name != "task"}
         required = [*(["task"] if is_prompted or "task" in named else []), *filled_in]
         return {**PROMPT_SCHEMA, "properties": {**PROMPT_SCHEMA["properties"], **filled_in}, "required": required}
+
+
+def packaged_kind(kind: str) -> Any:
+    """The executor of a kind that a package adds: called with a `Definition` and `ExecutorDeps`, gives an `AgentPort`."""
+    return next(entry for entry in offered(EXECUTORS_GROUP) if entry.name == kind).load()
+
+
+def _schema_of_package(kind: str) -> dict[str, Any]:
+    try:
+        schema: dict[str, Any] = getattr(packaged_kind(kind), "parameters_schema", PROMPT_SCHEMA)
+    except Exception:  # noqa: BLE001 - code of a package; the directory reports its fault when it makes the executor
+        return PROMPT_SCHEMA
+    return schema
 
 
 def _faults_of(error: ValidationError) -> list[str]:

@@ -18,7 +18,6 @@ from remit.agents.python_files import FileAgent
 from remit.core.agents import AgentSpec, Isolation
 from remit.core.context import Context
 from remit.core.ports import AgentPort
-from remit.system.packages import offered
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -210,10 +209,9 @@ async def _close(executor: Any) -> None:
 def _executor_of(kind: str) -> "Callable[[Definition, ExecutorDeps], Any]":
     place = EXECUTORS.get(kind)
     if place is None:
-        from remit.agents.definition import EXECUTORS_GROUP
+        from remit.agents.definition import packaged_kind
 
-        entry = next(entry for entry in offered(EXECUTORS_GROUP) if entry.name == kind)
-        found: Callable[[Definition, ExecutorDeps], Any] = entry.load()
+        found: Callable[[Definition, ExecutorDeps], Any] = packaged_kind(kind)
         return found
     module, _, name = place.partition(":")
     made: Callable[[Definition, ExecutorDeps], Any] = getattr(importlib.import_module(module), name)

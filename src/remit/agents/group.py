@@ -19,6 +19,7 @@ from remit.core.errors import Misused
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
 from remit.core.result import Return, StopReason
+from remit.runtime.workspace_cleanup import discard_losers
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -112,13 +113,18 @@ class GroupAgent:
         for number, score in enumerate(scores):
             result = await self._run(ctx, score.member, arguments)
             await self._note(result, score.member, route)
-            spec = self._spec(score.member)
-            is_last = number + 1 == len(scores) or ctx.hand_in
-            if result.ok or is_last or result.stop_reason is StopReason.CANCELLED or spec is None or not is_repeatable(spec):
+            if result.ok or number + 1 == len(scores) or ctx.hand_in or not self._may_be_followed(result, score.member):
                 break
             ctx.progress(f"{score.member} did not complete; {scores[number + 1].member} is next")
         route["chosen"] = score.member
         return {**result.forwarded(), "metadata": {ROUTE: route}}
+
+    def _may_be_followed(self, result: Return, member: str) -> bool:
+        """Whether another member may do the work that this one did not complete."""
+        if result.stop_reason is StopReason.REFUSED:
+            return True  # nothing has run
+        spec = self._spec(member)
+        return result.stop_reason is not StopReason.CANCELLED and spec is not None and is_repeatable(spec)
 
     def _spec(self, member: str) -> AgentSpec | None:
         found = self._project.directory.find(member)
@@ -150,7 +156,7 @@ class GroupAgent:
         self._hedged += 1
         ctx.progress(f"{member} takes longer than {patience:.1f} s: a second run is started")
         second = await ctx.start(member, **options, cache="off")  # a run of its own: the cache would join it to the first
-        return await _first_completed({waiting: first, asyncio.create_task(second.result()): second})
+        return await _first_completed(ctx, {waiting: first, asyncio.create_task(second.result()): second})
 
     async def _patience(self, member: str) -> float | None:
         """None: too little data about its duration."""
@@ -168,8 +174,8 @@ def may_hedge(hedge: Hedge | None, starts: int, hedged: int) -> bool:
     return hedge is not None and hedged + 1 <= hedge.extra * max(starts, 1 / hedge.extra if hedge.extra else 1)
 
 
-async def _first_completed(runs: "dict[asyncio.Task[Return], Handle]") -> Return:
-    """The return of the first that completes; the others are cancelled."""
+async def _first_completed(ctx: Context, runs: "dict[asyncio.Task[Return], Handle]") -> Return:
+    """The return of the first that completes; the others are cancelled, and their workspaces removed."""
     left = set(runs)
     while True:
         done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
@@ -178,4 +184,5 @@ async def _first_completed(runs: "dict[asyncio.Task[Return], Handle]") -> Return
             continue
         for task in left:
             await runs[task].cancel("another run of it completed first")
+        await discard_losers(ctx, [runs[task].session_id for task in left])
         return finished or next(iter(done)).result()

@@ -104,7 +104,7 @@ def _is_pattern(name: str) -> bool:
 
 
 def _operations_of(tool: str, is_guest: bool) -> tuple[str, ...]:
-    """Empty for what a model cannot be offered: a vendor's own tool, some uses of a tool, an agent that a guest may not reach."""
+    """Empty for what a model cannot be offered: a vendor's own tool, some uses of a tool, an agent out of reach of foreign files."""
     name, uses = tool_and_uses(tool)
     low = name.lower()
     if uses is not None:

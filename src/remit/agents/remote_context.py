@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import fields
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import Any, NamedTuple, cast, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from remit.agents.rpc import Calls
 from remit.core.budget import Limits
@@ -78,7 +79,31 @@ _CODECS: dict[Any, Codec] = {
     Return: Codec(Return.to_dict, Return.from_dict),
     list[Return]: Codec(lambda returns: [one.to_dict() for one in returns], lambda wire: [Return.from_dict(one) for one in wire]),
 }
-"""Types that JSON lacks, or that need checks. The operation itself checks other values."""
+"""Types that JSON lacks, or that need checks."""
+
+
+def _codec_of(hint: Any) -> Codec:
+    """Values of a type without an entry above: JSON as it is, checked by the operation itself; anything else (dataclasses, named tuples) as
+    pydantic reads and writes it."""
+    if hint in _CODECS:
+        return _CODECS[hint]
+    if _is_json(hint):
+        return _as_is
+    adapter = functools.cache(functools.partial(TypeAdapter[Any], hint))
+
+    def decode(value: object) -> Any:
+        try:
+            return adapter().validate_python(value)
+        except ValidationError as error:
+            raise Misused(f"{value!r:.60} is invalid: {error.errors()[0]['msg']}.") from None
+
+    return Codec(lambda value: adapter().dump_python(value, mode="json"), decode)
+
+
+def _is_json(hint: Any) -> bool:
+    return hint in (Any, str, int, float, bool, NoneType, Handle) or (
+        get_origin(hint) in (dict, list, UnionType) and all(map(_is_json, get_args(hint)))
+    )
 
 
 class Operation(NamedTuple):
@@ -95,15 +120,21 @@ class Operation(NamedTuple):
     def of(cls, name: str, method: Callable[..., Any]) -> "Operation":
         hints = get_type_hints(method)
         returned = hints.pop("return")
-        is_async = iscoroutinefunction(method)
-        return cls(
+        made = cls(
             name=name,
-            parameters={parameter: _CODECS.get(hint, _as_is) for parameter, hint in hints.items()},
-            reply=_CODECS.get(returned, _as_is),
+            parameters={parameter: _codec_of(hint) for parameter, hint in hints.items()},
+            reply=_codec_of(returned),
             returns_handle=returned is Handle,
-            is_async=is_async,
-            is_notification=returned is type(None) and not is_async,
+            is_async=iscoroutinefunction(method),
+            is_notification=returned is NoneType and not iscoroutinefunction(method),
         )
+        if made.is_blocking and made.parameters:
+            raise TypeError(f"ContextOperations.{name} has arguments and a result: declare it `async`.")
+        return made
+
+    @property
+    def is_blocking(self) -> bool:
+        return not self.is_async and not self.is_notification
 
     def encode(self, arguments: Sequence[Any]) -> dict[str, Any]:
         return {name: codec.encode(value) for (name, codec), value in zip(self.parameters.items(), arguments, strict=True)}
@@ -121,6 +152,12 @@ def facts_to_wire(facts: ContextFacts) -> dict[str, Any]:
     return {**facts._asdict(), "delegation": facts.delegation._replace(caller_info=None)._asdict()}
 
 
+def blocking_answers(backend: ContextBackend) -> dict[str, Any]:
+    """The replies of blocking operations, except facts, for a process that must not block to ask for them."""
+    asked = [one for name, one in OPERATIONS.items() if one.is_blocking and name not in ContextFacts._fields]
+    return {one.name: one.reply.encode(getattr(backend, one.name)()) for one in asked}
+
+
 @functools.cache
 def facts_reader() -> TypeAdapter[ContextFacts]:
     """Takes some milliseconds to make: a fork server makes it before it forks."""
@@ -134,7 +171,7 @@ class RemoteBackend:
     """A context backend over a connection; the operations come from the table.
 
     A notification is not answered: if it was refused, the next operation raises the refusal. An attached process must not block its loop
-    for an answer (its owner may run on the same loop), so blocking calls are answered from its facts."""
+    for an answer (its owner may run on the same loop), so it gets the answers to blocking calls (`blocking_answers`) with its facts."""
 
     def __init__(self, calls: Calls, run: int, facts: Mapping[str, Any]) -> None:
         self.calls = calls

@@ -199,7 +199,7 @@ class Board:
         with file_lock(self.root / LOCK, timeout=LOCK_SECONDS):
             return self._read_files(write_set.pending(self.root / SET))
 
-    def _read_files(self, pending: write_set.Pending | None) -> BoardFiles:
+    def _read_files(self, pending: write_set.PendingChange | None) -> BoardFiles:
         waiting = pending.waiting(STATE) if pending else None
         data = waiting[0] if waiting else read_or_none(self.root / STATE)
         if data is None:
@@ -214,7 +214,7 @@ class Board:
         text = user_edits.read_at_rest(path, base)
         is_drawn = text is not None and hash_of(text) == base
         versions = () if text is None or is_drawn else (Version(data=text, base=base, path=path),)
-        left = tuple(user_edits.left(self.root / LEFT))
+        left = tuple(user_edits.displaced_versions(self.root / LEFT))
         return BoardFiles(data=data, file=file, versions=(*left, *versions), is_drawn=is_drawn)
 
     # ---- writing
@@ -231,7 +231,7 @@ class Board:
         files = {**draft.files, **({draft.commit.note: draft.commit.to_bytes()} if draft.commit is not None else {})}
         draft.notices += self._write_once(draft, edits, before, files, draft.moves)
         for _ in range(_ROUNDS):
-            if next(user_edits.left(self.root / LEFT), None) is None:
+            if next(user_edits.displaced_versions(self.root / LEFT), None) is None:
                 break
             edits = self._edits(self._find())
             seen = self._merged(edits, edits.found.file.state, began)
@@ -258,7 +258,7 @@ class Board:
                 known = state_to_bytes(goes_on_from, known=found.file.entries)
                 user_edits.keep_drawing(self.root / DRAWN, hashed, known, self.root / LEFT)
             if version.is_displaced:
-                place = f"{LEFT}/{user_edits.left_name(hashed)}" if goes_on_from is not None else f"{TODO}.kept-{stamp}-{hashed[:4]}"
+                place = f"{LEFT}/{user_edits.displaced_name(hashed)}" if goes_on_from is not None else f"{TODO}.kept-{stamp}-{hashed[:4]}"
                 consumed.append((version.path.relative_to(self.root).as_posix(), place, hashed))
             else:
                 was = hashed
@@ -267,7 +267,7 @@ class Board:
             pieces=(
                 *(Piece(path=path, data=data) for path, data in files.items()),
                 Piece(path=STATE, data=state, expected=hash_of(found.data)),
-                Piece(path=TODO, data=text, expected=was, displaced_to=f"{LEFT}/{user_edits.left_name(was)}" if was else ""),
+                Piece(path=TODO, data=text, expected=was, displaced_to=f"{LEFT}/{user_edits.displaced_name(was)}" if was else ""),
             ),
             moves=tuple(moves.items()),
             consumed=tuple(consumed),

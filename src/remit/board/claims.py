@@ -102,7 +102,7 @@ def holder_of(board: Board, number: int) -> Holder | None:
     if holder is None or holder.is_dead or board.clock.wall() >= holder.expires_at:
         return None
     with contextlib.suppress(FileNotFoundError):
-        lock = _try_lock(path, os.O_RDWR)
+        lock = try_lock(path, os.O_RDWR)
         if lock is None:
             return holder
         os.close(lock)
@@ -124,7 +124,7 @@ def lock_file(folder: Path, number: int) -> Path:
 def _locked(folder: Path, number: int, now: float) -> int:
     """Descriptor of its locked file; else `Refused`. Under the guard."""
     path = lock_file(folder, number)
-    lock = _try_lock(path)
+    lock = try_lock(path)
     if lock is not None:  # whatever the file says, no process has the lock
         return lock
     holder = _read(path, number)
@@ -137,7 +137,7 @@ def _locked(folder: Path, number: int, now: float) -> int:
     if not (holder.is_dead or now >= holder.expires_at):
         raise _refused(holder)
     path.unlink(missing_ok=True)
-    lock = _try_lock(path)
+    lock = try_lock(path)
     if lock is None:
         raise Refused(f"Task {number} is being worked on by another process.", code="INVALID_OPERATION", advice="Try again.")
     return lock
@@ -155,7 +155,8 @@ def _refused(holder: Holder) -> Refused:
     )
 
 
-def _try_lock(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int | None:
+def try_lock(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int | None:
+    """Descriptor of the locked file; None: another process has the lock. The kernel releases it when its holder dies."""
     try:
         descriptor = open_regular(path, flags)
     except FileNotFoundError:

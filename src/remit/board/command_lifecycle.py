@@ -133,6 +133,14 @@ class TaskRun:
         options = {"begun": begun, **options}
         return await delegate_task(self.remit, self.routed_as, task, parameters, key=key, waiting=self.waiting, **options)
 
+    async def delegate_again(self, task: Task, parameters: Mapping[str, Any], *, key: str, **options: Any) -> Return:
+        """Delegate it once more under this key, for the time that is left; or the return that a killed process got for it."""
+        found, record = await self.recover_return(key)
+        if found is not None:
+            return found
+        key = key if record is None else f"{key}-{secrets.token_hex(4)}"
+        return await self.delegate(task, parameters, key=key, timeout=max(LEAST_SECONDS, self.seconds_left), **options)
+
     def file(
         self,
         activity: str,

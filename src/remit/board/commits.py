@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from remit.core.errors import ErrorInfo, RemitError, Unavailable
 from remit.core.text import list_some, one_line, shorten
@@ -97,24 +97,18 @@ def commit(
 
 
 def is_wanted(root: Path) -> bool:
-    """The setting `board_commits`. Read here because loading all settings takes longer than `remit task`.
+    """The setting `board_commits`. Most projects do not set it, and loading the settings takes longer than `remit task`.
 
-    An invalid value is reported when all settings are read; here it counts as unset."""
-    said = os.environ.get("REMIT_BOARD_COMMITS", "").strip().lower()
-    if said in ("true", "false"):
-        return said == "true"
-    for name, table in (("remit.toml", ()), ("pyproject.toml", ("tool", "remit"))):
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            text = (root / name).read_bytes()
-            if b"board_commits" not in text:
-                continue
-            import tomllib  # most projects do not set it
+    Invalid settings are reported when all of them are read; here they count as unset."""
+    is_set = "REMIT_BOARD_COMMITS" in os.environ
+    for name in ("remit.toml", "pyproject.toml"):
+        with contextlib.suppress(OSError):
+            is_set = is_set or b"board_commits" in (root / name).read_bytes()
+    if is_set:
+        from remit.system.settings_files import load_settings
 
-            found: Any = tomllib.loads(text.decode())
-            for key in table:
-                found = found.get(key, {})
-            if isinstance(found.get("board_commits"), bool):
-                return bool(found["board_commits"])
+        with contextlib.suppress(RemitError):
+            return load_settings(root).board_commits
     return True
 
 
@@ -281,7 +275,10 @@ def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str]
         made = CommitResult()
         if is_repeated and before and chosen:
             _reset_index(repository, list(chosen))
-    return replace(made, warning=" ".join(filter(None, (made.warning, _left_out_words(left_out, is_all=not changed)))))
+    if left_out:
+        off = "" if changed else " (board_commits = false in remit.toml switches commits off.)"
+        made = replace(made, warning=f"{made.warning} Not committed: {list_some(left_out, 5)}.{off}".strip())
+    return made
 
 
 @contextlib.contextmanager
@@ -482,13 +479,6 @@ def _reason(error: RemitError) -> str:
 
 def _failed(why: str) -> str:
     return f"{CODE}: {why.rstrip('.')}. The files are written, but not committed."
-
-
-def _left_out_words(left_out: Sequence[str], *, is_all: bool) -> str:
-    if not left_out:
-        return ""
-    off = " (board_commits = false in remit.toml switches commits off.)" if is_all else ""
-    return f"Not committed: {list_some(left_out, 5)}.{off}"
 
 
 def _names(output: bytes) -> list[str]:

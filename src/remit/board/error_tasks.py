@@ -16,7 +16,7 @@ from remit.board.archive import archived_tasks
 from remit.board.board import Board
 from remit.board.command_lifecycle import Find, require_route
 from remit.board.outcome import Outcome, Waiting, wait_for_result
-from remit.board.research_plan import DocumentCommand, work_on
+from remit.board.research_plan import NEXT, DocumentCommand, work_on
 from remit.board.task import ENDED, Priority, Status, Task, is_legal, texts_of
 from remit.board.task_commands import NewTask, add_task, number_task
 from remit.core.deadline import allowed_timeout
@@ -118,7 +118,11 @@ async def errors(
         )
         outcomes.append(await work_on(remit, board, command, waiting=waiting))
     await off_loop(settle_ledger, board, ledger)
-    return _outcome(found, task.number, outcomes, (*recovered, *notices))
+    if not outcomes:  # diagnosed before, and the route plans nothing
+        summary = "Its errors are diagnosed."
+        status = task.status.marker
+        outcomes.append(Outcome(command=COMMAND, status="completed", summary=summary, task_number=task.number, task_status=status))
+    return _outcome(found, task.number, outcomes, (*recovered, *notices), is_planned=bool(chosen.then))
 
 
 def find_errors(board: Board, ledger: ErrorLedger, kind: str | None = None) -> OpenErrors:
@@ -159,8 +163,11 @@ def dry_run_errors(
         return nothing_to_do(ledger, kind)
     chosen = require_route(settings, find, COMMAND, found.task)
     whose = f"task {found.task.number}, which has no plan yet" if found.task else "one new task"
-    summary = f"{plural(len(found.groups), 'group')} of errors would be diagnosed and planned as {whose}."
-    return Outcome.dry_run(COMMAND, summary, **found.to_dict(), route=chosen.log_line)
+    lines = [f"{plural(len(found.groups), 'group')} of errors would be diagnosed and planned as {whose}.", f"  route   {chosen.log_line}"]
+    for group in found.groups:
+        how_often = f"{len(group.entries)} in the ledger, seen {plural(group.count, 'time')}"
+        lines.append(f"  group   {one_line(group.name, 120)}, {how_often}: {one_line(group.entries[0].message, MESSAGE_LENGTH)}")
+    return Outcome.dry_run(COMMAND, "\n".join(lines), **found.to_dict(), route=chosen.log_line)
 
 
 # ---- the task
@@ -210,9 +217,12 @@ def _diagnosis(task: Task, found: OpenErrors, timeout: float | None) -> Document
     return DocumentCommand(name="research", number=task.number, timeout=timeout, route=COMMAND, request=request, more=more)
 
 
-def _outcome(found: OpenErrors, number: int, outcomes: Sequence[Outcome], notices: tuple[str, ...]) -> Outcome:
+def _outcome(found: OpenErrors, number: int, outcomes: Sequence[Outcome], notices: tuple[str, ...], *, is_planned: bool) -> Outcome:
     last = outcomes[-1]
-    if last.status == "completed":
+    if last.status == "completed" and not is_planned:
+        summary = f"Task {number} was made for {plural(len(found.groups), 'group')} of errors; its route makes no plan. {last.summary}"
+        steps = NEXT["research"].format(number=number)
+    elif last.status == "completed":
         left = f" {plural(found.waiting, 'error')} more wait for the next `remit errors`." if found.waiting else ""
         summary = f"Task {number} fixes what was open. {' '.join(one.summary for one in outcomes)}{left}"
         steps = f"Read the plan; `remit implement {number}` carries it out."
@@ -226,7 +236,7 @@ def _outcome(found: OpenErrors, number: int, outcomes: Sequence[Outcome], notice
         artifacts=tuple(artifact for one in outcomes for artifact in one.artifacts),
         next_steps=steps,
         warnings=tuple(dict.fromkeys((*notices, *(warning for one in outcomes for warning in one.warnings)))),
-        data={**last.data, **found.to_dict(), "sessions": [one.session_id for one in outcomes]},
+        data={**last.data, **found.to_dict(), "sessions": [one.session_id for one in outcomes if one.session_id]},
     )
 
 

@@ -5,7 +5,6 @@ checked, filed and committed, with one write of the board before and one after."
 
 import contextlib
 import os
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,14 +32,13 @@ from remit.board.phases import (
     completion_summary,
     mark_phase_begun,
     mark_phase_ended,
-    parse_plan,
     plan_of,
     records_of,
     summary_text,
     with_record,
     without_records,
 )
-from remit.board.plans import Phase
+from remit.board.plans import Phase, read_plan
 from remit.board.task import PhaseStatus, State, Status, Task, TaskArtifact
 from remit.board.task_landing import (
     QUEUE,
@@ -442,28 +440,20 @@ class ImplementRun(TaskRun):
     async def _hand_back(self, message: str, name: str, subject: str) -> Return:
         """Ask the agent of the task to change its work, in its own session if it kept one."""
         assert self.landing is not None
-        key = f"board-{self.number}-return-{name}"
-        found, record = await self.recover_return(key)
-        if found is not None:
-            return found
         task = await off_loop(self.task)
         agent, session_id = await off_loop(last_session, self.remit.store, task.session_id or "")
-        state, plan = self.board.look().state, await off_loop(plan_at, self.board.root, task.plan_path)
-        extra = {
-            "commit_message": subject,
-            PLACE: await self.landing.place(task, records_of(task)),
-        }
+        state, plan = (await off_loop(self.board.look)).state, await off_loop(plan_at, self.board.root, task.plan_path)
         words = "\n\n".join((message, PLACED, *task_block(task, self.focus, "implement", depends_on(state, task))))
+        place = await self.landing.place(task, records_of(task))
         async with self.landing.agent_slot():
-            result = await self.delegate(
+            result = await self.delegate_again(
                 task,
                 {"task": words, "number": task.number},
-                key=key if record is None else f"{key}-{secrets.token_hex(4)}",
+                key=f"board-{self.number}-return-{name}",
                 state=state,
                 phases=len(plan.phases),
-                extra=extra,
+                extra={"commit_message": subject, PLACE: place},
                 accept=commands_of(task, plan),
-                timeout=max(LEAST_SECONDS, self.seconds_left),
                 **({"agent": agent, "resume": session_id} if agent else {}),
             )
         self.warn(*result.warnings)
@@ -578,7 +568,7 @@ class ImplementRun(TaskRun):
         if task.status is not Status.PARTIAL:
             return task
         path, marked = self._summary_path(task, draft.at), draft.files.get(task.plan_path or "")
-        plan = plan_at(self.board.root, task.plan_path) if marked is None else parse_plan(marked.decode("utf-8", "replace"))
+        plan = plan_at(self.board.root, task.plan_path) if marked is None else read_plan(marked.decode("utf-8", "replace"))
         task = task.with_landing(self._landing_lines(why))
         text = summary_text(task, plan, records_of(task), draft.at, stopped=" ".join(why.split())[:400])
         draft.files[path] = text.encode("utf-8", "replace")

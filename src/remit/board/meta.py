@@ -137,18 +137,14 @@ def _words(request: MetaRequest, place: Place) -> str:
     return "\n\n".join(parts)
 
 
-def _text_in(root: Path, place: Place, result: Return) -> str | None:
-    """The artifact of that name, else the only Markdown file, else the text in the data. Blocking."""
+def _file(root: Path, place: Place, result: Return, agents: Collection[str]) -> Outcome:
+    """Of its artifacts the one of that name, else the only Markdown file; else the text in its data."""
     pages = [one for one in result.artifacts if one.path.endswith(".md") and not one.path.rpartition("/")[2].startswith("answer")]
     named = [one for one in pages if one.path.rpartition("/")[2] == f"{place.name}.md"]
     found = find_document(root, result, "file", named or (pages if len(pages) == 1 else []))
-    return found.data.decode("utf-8", "replace").removeprefix("\ufeff") if found is not None else None
-
-
-def _file(root: Path, place: Place, result: Return, agents: Collection[str]) -> Outcome:
-    text = _text_in(root, place, result)
-    if text is None:
+    if found is None:
         return _not_filed(place, result, "it names no file, and its data contains none.")
+    text = found.data.decode("utf-8", "replace").removeprefix("\ufeff")
     if fault := fault_in(root, place, text, agents):
         return _not_filed(place, result, fault)
     try:

@@ -18,12 +18,13 @@ from remit.board.implement import check_agents, implement, refused_outcome, show
 from remit.board.outcome import Outcome, Waiting, name_tasks, wait_for_result
 from remit.board.phases import plan_of
 from remit.board.task import ENDED, IN_PROGRESS, Status
-from remit.board.task_landing import QUEUE, LandingOptions, check_acceptance, queue_for
+from remit.board.task_landing import QUEUE, LandingOptions, check_acceptance
 from remit.board.task_order import order_tasks, unmet
 from remit.core.budget import Budget, Limits
 from remit.core.deadline import allowed_timeout
 from remit.core.delegation import ORIGIN, ROOT_CALLER, CallerInfo, Origin
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.runtime.merge_queue import MergeQueue
 from remit.system.threads import off_loop
 
 LOOK_SECONDS = 0.5
@@ -67,14 +68,17 @@ def ready_tasks(board: Board) -> tuple[int, ...]:
 
 async def implement_each(remit: Remit, board: Board, numbers: Sequence[int], options: ParallelOptions) -> Outcome:
     """Implement these tasks in turn, up to the first that is not completed. All are checked before one starts: raises `Refused` or
-    `Misused`."""
+    `Misused`. The outcome of one task is its own."""
+    more: dict[str, Any] = {"timeout": options.timeout, "landing": LandingOptions(is_accepting=options.is_accepting), "show": options.show}
+    if len(numbers) == 1:
+        return await implement(remit, board, numbers[0], **more, **_common(options))
     await off_loop(check_agents, remit, board, numbers)
     order, done = await off_loop(order_tasks, board, numbers, options.force)
-    landing, outcomes = LandingOptions(is_accepting=options.is_accepting), list[Outcome]()
+    outcomes = list[Outcome]()
     for at, number in enumerate(order, 1):
         options.show(f"task {number} ({at} of {len(order)})")
         try:
-            outcome = await implement(remit, board, number, timeout=options.timeout, landing=landing, show=options.show, **_common(options))
+            outcome = await implement(remit, board, number, **more, **_common(options))
         except RemitError as error:  # it may be claimed, or changed, since it was checked
             outcome = refused_outcome(number, error)
         outcomes.append(outcome)
@@ -101,7 +105,7 @@ class _ParallelRun:
         self._board = board
         self._options = options
         self._landing = LandingOptions(
-            queue=queue_for(remit, is_accepting=options.is_accepting),
+            queue=MergeQueue(remit.root, remit.settings, is_accepting=options.is_accepting),
             mode=QUEUE,
             is_accepting=options.is_accepting,
             slots=asyncio.Semaphore(options.width),

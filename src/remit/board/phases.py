@@ -5,7 +5,6 @@ at the start of the phase counts; changes of its markers are undone or reported.
 state.json, so that a later run, also on another machine, knows them."""
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -25,8 +24,6 @@ WHOLE = Phase(number=0, name="", status=PhaseStatus.NOT_STARTED)
 KEY = "phases"
 """Key of the task's entry during its implementation."""
 PLAN_BYTES = 8 << 20
-_NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1b\x7f\ud800-\udfff]")
-"""Characters invalid in JSON or on a command line, and terminal controls."""
 RETURNED_FILES = (
     "Name in `artifacts` every file that you wrote or changed, relative to the project's root, as type implementation: what you name is "
     'committed, what you do not name is not. Name files that you deleted in data as {"deleted": ["path"]}. Do not commit, and leave '
@@ -53,16 +50,11 @@ def read_plan_text(board: Board, task: Task) -> str:
     )
 
 
-def parse_plan(text: str) -> Plan:
-    """The plan with control characters replaced: its text goes into JSON and terminals."""
-    return read_plan(_NO_TEXT.sub("\ufffd", text))
-
-
 def plan_of(board: Board, task: Task) -> Plan:
     """The task's plan; one without phases if it has none. Raises `Refused` if it cannot be read or executed."""
     if not task.has_plan:
         return Plan()
-    plan = parse_plan(read_plan_text(board, task))
+    plan = read_plan(read_plan_text(board, task))
     if plan.doubled:
         raise Refused(
             f"The plan of task {task.number} cannot be carried out. {' '.join(plan.faults)}",
@@ -93,7 +85,7 @@ def mark_phase_ended(
             warnings.append(f"{task.plan_path} was deleted during phase {number}: it was restored.")
         else:
             text = read_plan_text(board, task)
-        now = {phase.number: phase.status for phase in parse_plan(text).phases}
+        now = {phase.number: phase.status for phase in read_plan(text).phases}
         vanished = tuple(phase.number for phase in plan.open_phases if phase.number not in now)
         for phase in plan.phases:
             if phase.number != number and phase.is_open and now.get(phase.number) is PhaseStatus.COMPLETED:
@@ -236,7 +228,7 @@ class Piece:
     def parameters(self, focus: str, root: Path, is_placed: bool = False) -> dict[str, Any]:
         """Parameters for the agent: as text, and the same as data. `is_placed`: it works in a worktree. Blocking."""
         task, phase, plan, done = self.task, self.phase, self.plan, records_of(self.task)
-        reports = tuple(one.path for one in task.artifacts if one.type in ("research", "report"))
+        reports = task.reports
         known: dict[str, Any] = {"plan": task.plan_path, "reports": list(reports), "focus": focus}
         words = [PLACED if is_placed else RETURNED_FILES, *quote_files(task.plan_path if phase is WHOLE else "", reports, root)]
         words += task_block(task, focus, "implement", depends_on(self.state, task))

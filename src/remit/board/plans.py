@@ -29,6 +29,8 @@ _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d+[.)])[ \t]+(?:\[[ xX]\][ \t]+)?(?P<words>
 _FENCE = re.compile(r"[ \t]*(?:[-*+][ \t]+)?(?P<fence>`{3,}|~{3,})(?P<after>.*)")
 _CODE = re.compile(r"(?<!`)(?P<ticks>`+)(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)")
 _NEW = re.compile(r"[ \t*_:–—-]*\(?new\b", re.IGNORECASE)
+_NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1b\x7f\ud800-\udfff]")
+"""Characters invalid in JSON or on a command line, and terminal controls."""
 _STATUSES = {**{str(one): one for one in PhaseStatus}, "COMPLETE": PhaseStatus.COMPLETED, "DONE": PhaseStatus.COMPLETED}
 _FIELDS = {"goals": "goal", "task": "tasks", "steps": "tasks", "estimated effort": "timing", "effort": "timing", "acceptance": "accept"}
 
@@ -96,6 +98,8 @@ class _Line:
 
 
 def read_plan(text: str) -> Plan:
+    """The plan with control characters replaced, since its text goes into JSON and terminals."""
+    text = _NO_TEXT.sub("\ufffd", text)
     lines, faults = _lines(text)
     phases: list[Phase] = []
     outside: list[_Line] = []

@@ -93,7 +93,7 @@ async def run(
     text, warnings = fill_arguments(command.body, arguments)
     limit = command.timeout if timeout is None else timeout
     # Inside an agent it is that agent's child: only the root of a tree is routed.
-    target = f"/{command.name}" if token_here() is None or found.agent is None else found.agent
+    target = f"/{command.name}" if token_here() is None else found.agent
     handle = await remit.start(target, parameters={"task": text}, timeout=limit)
     result = await waiting(remit, handle)
     said = (*found.warnings, *command.warnings, *warnings, *result.warnings)

@@ -2,7 +2,6 @@
 
 A `DocumentCommand` defines what differs between them. `command_lifecycle` has the steps around the agent, `verdicts` the checks."""
 
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 from remit.app import Remit
 from remit.board.board import Board
 from remit.board.command_lifecycle import (
-    LEAST_SECONDS,
     Find,
     TaskRun,
     carried_by,
@@ -28,6 +26,7 @@ from remit.board.command_lifecycle import (
 )
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.task import BEGINS, PlanVersion, State, Status, Task, TaskArtifact
+from remit.board.task_landing import remove_copy
 from remit.board.task_prompts import Brief, brief_parameters, depends_on, faulty_plan_request, plan_at
 from remit.board.verdicts import KINDS, MAX_BYTES, Verdict, judge_document, next_path, stays_inside
 from remit.core.deadline import allowed_timeout
@@ -36,6 +35,7 @@ from remit.core.result import Artifact, Return, StopReason
 from remit.core.result import Status as ReturnStatus
 from remit.core.routing import Route
 from remit.core.settings import Settings
+from remit.runtime.workspaces import UNMERGED
 from remit.system.artifact_files import checked_artifacts, read_bounded
 from remit.system.threads import off_loop
 
@@ -70,17 +70,19 @@ class DocumentCommand:
 
     def brief(self, board: Board, state: State, task: Task) -> Brief:
         """Raises `Misused` where the task does not allow it."""
-        if self.name == "revise":
-            _check_plan(board, task)
+        if self.name == "revise" and not task.has_plan:
+            raise Misused(f"Task {task.number} has no plan. Use plan instead.", advice=f"`remit plan {task.number}`")
+        if self.name == "revise" and not (board.root / task.plan_path).is_file():
+            advice = f"Restore it, or make a new one: `remit plan {task.number} --force`."
+            raise Misused(f"The plan of task {task.number}, {task.plan_path}, does not exist.", advice=advice)
         is_study = self.name == "research"
         folder, name = ("reports", "research") if is_study else ("plans", "implementation")
-        reports = [one.path for one in task.artifacts if one.type in ("research", "report")]
         brief = Brief(
             command=self.name,
             task=task,
             focus=self.focus,
             write_to=next_path(board.root, task, f"{task.folder}/{folder}", name),
-            reports=tuple(path for path in dict.fromkeys(reports) if (board.root / path).is_file()),
+            reports=tuple(path for path in task.reports if (board.root / path).is_file()),
             plan=task.plan_path if task.plan_path and (board.root / task.plan_path).is_file() else "",
             version=0 if is_study else 1 + max([1 if task.plan_path else 0, *(one.version for one in task.plan_versions)]),
             depends=depends_on(state, task),
@@ -92,6 +94,11 @@ class DocumentCommand:
             advice = "Correct the task's project_name, or remove the link."
             raise Misused(f"{brief.write_to} leads out of {board.specs.name}/.", advice=advice)
         return brief
+
+    def extra(self, brief: Brief) -> dict[str, Any]:
+        """Facts recorded with its delegations."""
+        known = {name: value for name in REMEMBERED if (value := getattr(brief, name))}
+        return {**known, UNMERGED: True, **({"then": []} if self.route else {})}
 
 
 async def research(remit: Remit, board: Board, number: int, *, waiting: Waiting = wait_for_result, **options: Any) -> Outcome:
@@ -133,7 +140,7 @@ async def work_on(remit: Remit, board: Board, command: DocumentCommand, *, waiti
             key=run.run,
             state=run.state,
             phases=len((await off_loop(plan_at, board.root, brief.plan)).phases),
-            extra={name: value for name in REMEMBERED if (value := getattr(brief, name))} | ({"then": []} if command.route else {}),
+            extra=command.extra(brief),
             timeout=command.timeout,
             agent=command.agent,
         )
@@ -159,22 +166,31 @@ def dry_run(board: Board, settings: Settings, find: Find, command: DocumentComma
     complexity, reason = complexity_of(task, state, len(plan_at(board.root, brief.plan).phases))
     context = loaded_context(board.root, complexity, reason, task.language)
     missing = () if agent is not None else (f"There is no agent named {chosen.agent!r}: `remit agents` lists all.",)
+    seconds, meanwhile = allowed_timeout(command.timeout, settings.limits_for(command.name)), BEGINS[command.name].marker
+    lines = [
+        f"Would hand task {command.number} to {chosen.agent}, which writes {brief.write_to}.",
+        f"  task      {task.number}: [{task.status.marker}], meanwhile [{meanwhile}]",
+        f"  route     {chosen.log_line}",
+        f"  agent     {chosen.agent}, carried out by: {carried_by(agent)}",
+        f"  context   {context_words(context)}",
+        *(f"  reads     {path}" for path in (*brief.reports, *([brief.plan] if brief.plan else []))),
+        f"  timeout   {seconds:g} s",
+    ]
     return Outcome.dry_run(
         command.name,
-        f"Would hand task {command.number} to {chosen.agent}, which writes {brief.write_to}.",
+        "\n".join(lines),
         task=task,
         warnings=(*board.look().notices, *skipped, *open_dependencies(state, task), *warn_of_claim(board, command.number), *missing),
         route=chosen.log_line,
         agent=chosen.agent,
         carried_by=carried_by(agent),
         status_now=task.status.marker,
-        status_meanwhile=BEGINS[command.name].marker,
+        status_meanwhile=meanwhile,
         context=context,
-        context_words=context_words(context),
         write_to=brief.write_to,
         reports=list(brief.reports),
         plan=brief.plan,
-        timeout_seconds=allowed_timeout(command.timeout, settings.limits_for(command.name)),
+        timeout_seconds=seconds,
     )
 
 
@@ -183,14 +199,6 @@ def open_dependencies(state: State, task: Task) -> Sequence[str]:
     others = [other for number in task.dependencies if (other := state.find(number)) is not None]
     unfinished = [f"{other.number} [{other.status.marker}]" for other in others if other.status is not Status.COMPLETED]
     return (f"Task {task.number} depends on unfinished tasks: {', '.join(unfinished)}.",) if unfinished else ()
-
-
-def _check_plan(board: Board, task: Task) -> None:
-    if not task.has_plan:
-        raise Misused(f"Task {task.number} has no plan. Use plan instead.", advice=f"`remit plan {task.number}`")
-    if not (board.root / task.plan_path).is_file():
-        advice = f"Restore it, or make a new one: `remit plan {task.number} --force`."
-        raise Misused(f"The plan of task {task.number}, {task.plan_path}, does not exist.", advice=advice)
 
 
 def _read_all(root: Path, paths: Sequence[str]) -> dict[str, bytes]:
@@ -226,8 +234,18 @@ async def _repair_plan(run: TaskRun, command: DocumentCommand, brief: Brief, res
     if not brief.is_checked or verdict.document is None or not verdict.faults:
         return brief, result
     refused = replace(brief, refused=verdict.document.data)
+    request = replace(refused, request=faulty_plan_request(refused, verdict.faults))
     try:
-        again = await _ask_again(run, command, refused, verdict.faults, (name, result.session_id))
+        is_kept = await off_loop(run.remit.store.checkpoint, result.session_id) is not None
+        again = await run.delegate_again(
+            brief.task,
+            await off_loop(brief_parameters, request, root),
+            key=f"{name}-again",
+            state=(await off_loop(run.board.look)).state,
+            extra=command.extra(brief),
+            agent=command.agent,
+            resume=result.session_id if is_kept else None,  # in its own session if it kept one
+        )
     except RemitError as error:
         run.warn(f"The plan could not be handed back to its agent: {error.message}")
         return brief, result
@@ -237,28 +255,6 @@ async def _repair_plan(run: TaskRun, command: DocumentCommand, brief: Brief, res
         return (refused, again) if found is not None else (brief, result)
     run.warn(*(f"The plan has a fault: {fault}" for fault in verdict.faults))
     return brief, result if again.stop_reason is StopReason.REFUSED else again
-
-
-async def _ask_again(run: TaskRun, command: DocumentCommand, brief: Brief, faults: Sequence[str], of: tuple[str, str]) -> Return:
-    """The return of the same agent, asked again in its own session if it kept one. `of`: the run and its delegation."""
-    name, session_id = of
-    key = f"{name}-again"
-    found, record = await run.recover_return(key)
-    if found is not None:
-        return found
-    state = (await off_loop(run.board.look)).state
-    is_kept = await off_loop(run.remit.store.checkpoint, session_id) is not None
-    request = replace(brief, request=faulty_plan_request(brief, faults))
-    return await run.delegate(
-        brief.task,
-        await off_loop(brief_parameters, request, run.board.root),
-        key=key if record is None else f"{key}-{secrets.token_hex(4)}",
-        state=state,
-        extra={name: value for name in REMEMBERED if (value := getattr(brief, name))} | ({"then": []} if command.route else {}),
-        timeout=max(LEAST_SECONDS, run.seconds_left),
-        agent=command.agent,
-        resume=session_id if is_kept else None,
-    )
 
 
 # ---- filing
@@ -274,7 +270,6 @@ def _file(run: TaskRun, brief: Brief, result: Return, earlier: Mapping[str, byte
     restored = [f"{path} was changed by the run: it was restored." for path in files]
     if found is not None and found.came_from:
         files[brief.write_to] = found.data
-        run.warn(*([f"The {KINDS[brief.command]} was taken from {found.came_from}."] if verdict.is_done else []))
     task = run.file(
         f"Task {number}: {brief.command} {verdict.status}",
         lambda task, draft: _apply(run, task, draft.at, brief, verdict),
@@ -283,6 +278,11 @@ def _file(run: TaskRun, brief: Brief, result: Return, earlier: Mapping[str, byte
         subject=_subject(brief, verdict),
         paths=[brief.write_to] if found is not None else [],
     )
+    if found is not None and found.came_from and verdict.is_done:
+        if not remove_copy(root, result.session_id, found.came_from):
+            run.warn(f"The {KINDS[brief.command]} was taken from {found.came_from}.")
+        elif result.session_id in result.next_steps:  # they name the worktree
+            result = replace(result, next_steps="")
     run.warn(*restored, *result.warnings)
     return _outcome(run, brief, result, verdict, task)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.app import Remit
-from remit.board import claims
+from remit.board import claims, write_set
 from remit.board.archive import find_tasks
 from remit.board.board import Board, Draft
 from remit.board.command_lifecycle import Find, delegate_task, new_error, require_route
@@ -25,6 +25,7 @@ from remit.board.plans import Plan
 from remit.board.task import ENDED, Priority, Task, TaskArtifact, linked_files, texts_of
 from remit.board.task import Status as TaskStatus
 from remit.board.task_commands import NewTask, number_task
+from remit.board.task_landing import remove_copy
 from remit.board.task_prompts import plan_at, review_words
 from remit.board.verdicts import find_document, next_path
 from remit.core.deadline import allowed_timeout
@@ -34,9 +35,10 @@ from remit.core.routing import GENERAL
 from remit.core.settings import Settings
 from remit.core.text import one_line, plural
 from remit.runtime.verify import AcceptanceSite, run_acceptance
+from remit.runtime.workspaces import UNMERGED
 from remit.system.artifact_files import FileInfo, checked_artifacts, inspect_artifact
 from remit.system.beneath import path_inside, resolve_inside
-from remit.system.files import atomic_write
+from remit.system.files import atomic_write, make_folder
 from remit.system.threads import off_loop
 
 FOLDER = "specs/reviews"
@@ -133,11 +135,12 @@ async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: W
     require_route(remit.settings, remit.directory.find, "review", task)
     with _reserved_path(board, task) as write_to:
         parameters = await off_loop(_parameters, board, asked, task, write_to)
-        extra = {"write_to": write_to} if task is not None else {"write_to": write_to, "language": GENERAL, "title": f"Review {asked.what}"}
+        extra = {"write_to": write_to, UNMERGED: True}
+        extra |= {} if task is not None else {"language": GENERAL, "title": f"Review {asked.what}"}
         result = await delegate_task(remit, "review", task, parameters, extra=extra, timeout=asked.timeout, waiting=waiting)
         gaps = None
         if task is not None and result.stop_reason not in (StopReason.CANCELLED, StopReason.REFUSED):
-            gaps = await find_gaps(board, task, besides=write_to, seconds=ACCEPT_SECONDS, settings=remit.settings)
+            gaps = await find_gaps(board, task, besides=write_to, settings=remit.settings)
         done = Review(asked=asked, task=task, write_to=write_to, result=result, gaps=gaps, warnings=warnings)
         return await off_loop(_file, board, done)
 
@@ -174,21 +177,20 @@ def check(board: Board, settings: Settings, asked: ReviewRequest) -> tuple[Task 
 @contextlib.contextmanager
 def _reserved_path(board: Board, task: Task | None) -> Iterator[str]:
     """A path for the report that no other review uses meanwhile."""
-    folder = board.folder / "reviews"
-    folder.mkdir(parents=True, exist_ok=True)
-    taken: set[str] = set()
+    folder, taken = board.folder / "reviews", set[str]()
+    make_folder(board.root / ".remit")
+    write_set.make_ready(folder, board.root)
     while True:
         path = _next_path(board, task, taken)
         mark = folder / path.replace("/", "%")
-        try:
-            os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))
+        if (lock := claims.try_lock(mark)) is not None:
             break
-        except FileExistsError:
-            taken.add(path)
+        taken.add(path)
     try:
         yield path
     finally:
         mark.unlink(missing_ok=True)
+        os.close(lock)
 
 
 def _next_path(board: Board, task: Task | None, taken: Collection[str] = ()) -> str:
@@ -234,6 +236,7 @@ def _file(board: Board, done: Review) -> Outcome:
         atomic_write(resolve_inside(board.root, done.write_to), text.encode())
         made = commit(board.root, [done.write_to], subject, session_id=session_id)
         notices, commit_hash, warning = (), made.short, made.warning
+    remove_copy(board.root, session_id, found.came_from)
     if asked.make_tasks and not makes_tasks:
         notes = [_PROSE_ALONE if findings is None else "No tasks were made: nothing found is medium or worse."]
     warnings = (*done.warnings, *notices, *done.result.warnings, *notes, warning)
@@ -410,8 +413,8 @@ def _finding(one: Any) -> Finding | None:
 # ---- a task's record
 
 
-async def find_gaps(board: Board, task: Task, *, besides: str = "", seconds: float, settings: Settings) -> tuple[Gap, ...]:
-    """`seconds`: for all acceptance commands. `besides`: a path that is being written and not part of the record yet."""
+async def find_gaps(board: Board, task: Task, *, besides: str, settings: Settings) -> tuple[Gap, ...]:
+    """`besides`: a path that is being written and not part of the record yet."""
     plan = await off_loop(plan_at, board.root, task.plan_path)
     found = await off_loop(lambda: [*_artifacts(board.root, task), *_phases(task, plan), *_commits(board.root, task, besides)])
     # Only of phases marked as done: the others cannot pass yet.
@@ -419,7 +422,7 @@ async def find_gaps(board: Board, task: Task, *, besides: str = "", seconds: flo
     commands = tuple(dict.fromkeys([*task.accept, *plan.accept, *done]))
     if commands:
         site = AcceptanceSite(folder=board.root, root=board.root, settings=settings)
-        acceptance = await run_acceptance(commands, site, seconds_left=seconds)
+        acceptance = await run_acceptance(commands, site, seconds_left=ACCEPT_SECONDS)
         advice = f"Make it exit 0, then run `remit review {task.number}` again. {acceptance.hidden}"
         failed = [check for check in acceptance.checks if not check.is_met]
         found += [(f"`{check.command}` {check.trouble or f'exited {check.exit_code}'}.", advice) for check in failed]

@@ -14,13 +14,12 @@ from typing import Any
 from remit.agents.function import FunctionAgent, agent
 from remit.board.commits import task_commits
 from remit.board.role_agents import SUMMARY_LENGTH, complete, put, read, title_of
-from remit.builtin.coder.analysis.files import list_files
-from remit.builtin.coder.review.change import open_git
+from remit.builtin.coder.source_files import list_files
 from remit.core.context import Context
 from remit.core.errors import Misused
 from remit.core.text import markdown_line, one_line
 from remit.system.beneath import path_inside
-from remit.system.git import NO_SUBMODULES, Git, GitFailed
+from remit.system.git import NO_SUBMODULES, Git, GitFailed, open_to_read
 from remit.system.threads import off_loop
 
 LAST_COMMITS = 10
@@ -96,9 +95,9 @@ REVIEWER: FunctionAgent = reviewer
 def change_of_task(workspace: Path, number: int, stop_at: float) -> Change:
     """All commits whose subject begins with `task N`, as one change of the files they touch, up to the working tree."""
     try:
-        git = open_git(workspace, stop_at)
+        git = open_to_read(workspace, stop_at)
         commits = task_commits(git, number)
-    except (GitFailed, Misused):
+    except GitFailed:
         return Change(what=f"task {number}", not_seen=["The commits of the task: there is no git repository with commits here."])
     change = Change(what=f"the commits of task {number}", commits=[f"{one[:9]} {subject}" for one, subject in commits])
     if not commits:
@@ -117,9 +116,9 @@ def change_of_path(workspace: Path, path: str, base: str, stop_at: float) -> Cha
     inside = _inside(workspace, path)
     name = f"`{inside or '.'}`"
     try:
-        git = open_git(workspace, stop_at)
+        git = open_to_read(workspace, stop_at)
         git.run("rev-parse", "--verify", "--quiet", "HEAD")
-    except (GitFailed, Misused):
+    except GitFailed:
         return Change(what=f"all of {name} (nothing is committed)", files=_all(workspace, inside, stop_at))
     within = [f":(literal){inside}"] if inside else ["."]
     new = _names(git, "ls-files", "--others", "--exclude-standard", "--", *within)

@@ -251,10 +251,6 @@ def state_to_bytes(state: State, drawn: str = "", known: Entries | None = None) 
     data = state_to_data(state, known)
     if drawn:
         data[DRAWN] = drawn
-    return json_bytes(data)
-
-
-def json_bytes(data: Mapping[str, Any]) -> bytes:
     try:
         return to_json(data, indent=2, inf_nan_mode="null") + b"\n"
     except ValueError as error:

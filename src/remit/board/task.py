@@ -203,6 +203,11 @@ class Task:
         return bool(self.plan_path)
 
     @property
+    def reports(self) -> tuple[str, ...]:
+        """Paths of its studies, the oldest first."""
+        return tuple(dict.fromkeys(one.path for one in self.artifacts if one.type in ("research", "report")))
+
+    @property
     def landing(self) -> tuple[str, ...]:
         """How its work landed, was handed back, or why it did not land: a sentence each, the oldest first."""
         return texts_of(self, LANDING)

@@ -247,13 +247,13 @@ def divide(board: Board, number: int, prompt: str = "", *, force: bool = False, 
 
 def _parts_of(board: Board, task: Task, prompt: str) -> Parts:
     """Raises `Misused` unless there are two to five."""
-    from remit.board.plans import read_plan
+    from remit.board.task_prompts import plan_at
 
     parts = _listed(prompt, "the prompt") if prompt.strip() else _listed(task.description, "its description")
     if prompt.strip() and not parts.texts:
         parts = Parts(texts=tuple(line.strip() for line in prompt.splitlines() if line.strip()), source="the prompt")
     if not prompt.strip() and not parts.texts and task.plan_path:
-        phases = read_plan((read_or_none(board.root / task.plan_path) or b"").decode(errors="replace")).phases
+        phases = plan_at(board.root, task.plan_path).phases
         parts = Parts(texts=tuple(f"{one.name}\n\n{one.text}" for one in phases), in_turn=True, source="the phases of its plan")
     if MIN_PARTS <= len(parts.texts) <= MAX_PARTS:
         return parts

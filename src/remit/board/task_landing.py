@@ -46,7 +46,7 @@ from remit.runtime.task_workspace import (
     make_task_workspace,
     snapshot_tree,
 )
-from remit.runtime.workspace_cleanup import discard_workspace, finish_removal
+from remit.runtime.workspace_cleanup import discard_workspace, finish_removal, workspace_status
 from remit.runtime.workspace_setup import prepare_folder
 from remit.runtime.workspaces import Workspace, find_workspace, list_workspaces
 from remit.system.threads import off_loop
@@ -85,10 +85,6 @@ def merge_mode(settings: Settings, find: Find, task: Task) -> bool | str | None:
     return None
 
 
-def queue_for(remit: Remit, *, is_accepting: bool = True) -> MergeQueue:
-    return MergeQueue(remit.root, remit.settings, is_accepting=is_accepting)
-
-
 def commands_of(task: Task, plan: Plan) -> tuple[str, ...]:
     """All acceptance commands of a task: its own, of its plan and of each phase."""
     return tuple(dict.fromkeys((*(one for phase in plan.phases for one in phase.accept), *plan.accept, *task.accept)))
@@ -115,7 +111,7 @@ class TaskLanding:
         self._number = number
         self._options = options
         is_accepting = options.mode == QUEUE and options.is_accepting
-        self._queue = options.queue or queue_for(remit, is_accepting=is_accepting)
+        self._queue = options.queue or MergeQueue(remit.root, remit.settings, is_accepting=is_accepting)
         self._workspace: Workspace | None = None
         self.notes: tuple[str, ...] = ()
         """Warnings: what was flaky, what was handed back."""
@@ -216,6 +212,7 @@ class TaskLanding:
     async def land(self, task: Task, records: Sequence[PhaseRecord], commands: tuple[str, ...]) -> ErrorInfo | None:
         """Land the work; None: it has landed. Red or conflicting, it goes back to its agent at most twice."""
         if commit := await self.landed():
+            await self._remit.clear_cache()
             self.summary = f"Merged into {self.workspace.onto} as {commit[:9]}, by a command that was killed after that."
             return None
         if (error := await self._take_over(task, records)) is not None:
@@ -243,6 +240,8 @@ class TaskLanding:
             landing = await self._queue.land(Candidate(workspace=self.workspace, tip=tip, accept=commands, stop_at=self._stop_at))
         finally:
             self._queue.release(self.workspace)
+        if landing.error is None:
+            await self._remit.clear_cache()  # cached results were made from the previous files
         self.notes, self.summary = (*self.notes, *landing.notes), landing.summary
         return landing
 
@@ -381,18 +380,32 @@ def _without_output(error: ErrorInfo) -> str:
 
 
 def remove_landed(board: Board) -> None:
-    """Remove worktrees of completed tasks that a dead process left: their work is in the project. Blocking."""
+    """Remove worktrees of completed tasks, archived ones too, that a dead process left: their work is in the project. Blocking."""
     names = list_workspaces(board.root)
     state = board.look().state if names else State()
     for name in names:
         with contextlib.suppress(RemitError, OSError):
             finish_removal(board.root, name)
             workspace = find_workspace(board.root, name)
-            task = state.find(workspace.task) if workspace is not None and workspace.task else None
-            if workspace is None or task is None or task.status is not Status.COMPLETED or holder_of(board, task.number) is not None:
+            if workspace is None or not workspace.task or holder_of(board, workspace.task) is not None:
                 continue
-            if landed_as(workspace):
+            task = state.find(workspace.task)
+            if (task is None or task.status is Status.COMPLETED) and landed_as(workspace):
                 discard_workspace(workspace)
+
+
+def remove_copy(root: Path, session_id: str, document: str) -> bool:
+    """Remove the worktree or copy of an agent that wrote only this document there, which is filed; False: it stays. Blocking."""
+    with contextlib.suppress(RemitError, OSError):
+        workspace = find_workspace(root, session_id)
+        if workspace is None or workspace.task:
+            return False
+        seen = workspace_status(workspace)
+        changed = [str((workspace.tree / path).relative_to(workspace.root)) for path in seen.changed]
+        if changed == [document] and not (seen.ignored or seen.doubt):
+            discard_workspace(workspace)
+            return True
+    return False
 
 
 def forget_work(board: Board, number: int) -> None:

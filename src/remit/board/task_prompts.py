@@ -184,7 +184,7 @@ def review_words(root: Path, what: str, task: Task | None, write_to: str, *, foc
         parts += [f"Asked for in particular: {focus.strip()}"] if focus.strip() else []
     else:
         plan = task.plan_path if task.plan_path and (root / task.plan_path).is_file() else ""
-        reports = tuple(one.path for one in task.artifacts if one.type == "research" and (root / one.path).is_file())
+        reports = tuple(path for path in task.reports if (root / path).is_file())
         parts += [*quote_files(plan, reports, root), *task_block(task, focus, "review")]
         commits = "\n".join(f"- {one}" for one in _commits(root, task.number))
         none = "No commit of this task was found: judge by its plan and the files it speaks of."

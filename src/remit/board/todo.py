@@ -401,16 +401,11 @@ def draw(state: State) -> str:
         pieces += (texts.get(f"heading:{priority}") or heading_of(priority), texts.get(f"begin:{priority}", ""))
         for task in tasks:
             pieces += (block(task), texts.get(f"after:{task.number}", ""))
-        if priority is Priority.LOW:
-            pieces += _homeless(state)
+        if priority is Priority.LOW:  # with text after tasks that are archived by now
+            numbers = {str(task.number) for task in state.tasks}
+            pieces += [text for key, text in texts.items() if key.startswith("after:") and key[6:] not in numbers]
         pieces.append(texts.get(f"end:{priority}", ""))
     return _PARAGRAPH.join(filter(None, pieces)) + "\n"
-
-
-def _homeless(state: State) -> list[str]:
-    """Text after tasks that are archived by now."""
-    numbers = {str(task.number) for task in state.tasks}
-    return [text for key, text in state.texts.items() if key.startswith("after:") and key[6:] not in numbers]
 
 
 def block(task: Task) -> str:

@@ -98,11 +98,11 @@ def _touched(path: Path) -> tuple[int, int, int]:
 # ---- displaced versions
 
 
-def left_name(drawn: str) -> str:
+def displaced_name(drawn: str) -> str:
     return f"{drawn or 'unknown'}-{secrets.token_hex(4)}.md"
 
 
-def left(folder: Path) -> Iterator[Version]:
+def displaced_versions(folder: Path) -> Iterator[Version]:
     """Displaced versions that differ from their drawing, oldest first: a person's."""
     for touched, path in _by_age(folder):
         base = _base_of(path)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from remit.board.archive import archived_tasks
 from remit.board.board import Board
 from remit.board.claims import Holder, holders
 from remit.board.state_file import task_to_entry
@@ -88,7 +89,7 @@ def next_command(task: Task) -> str:
     """The command to type next; empty if there is nothing to do."""
     verb = NEXT.get(task.status)
     if task.status is Status.BLOCKED:
-        verb = "implement" if task.has_plan else "plan" if any(one.type in ("report", "research") for one in task.artifacts) else "research"
+        verb = "implement" if task.has_plan else "plan" if task.reports else "research"
     return f"remit {verb} {task.number}" if verb else ""
 
 
@@ -194,10 +195,10 @@ class View:
         }
 
 
-def view_of(board: Board, archive: Iterable[Task] = (), *, with_archive: bool = False) -> View:
-    """`archive`: the archived tasks, for dependencies; included in the tasks only `with_archive`."""
+def view_of(board: Board, *, with_archive: bool = False) -> View:
+    """Archived tasks count for dependencies; they are included in the tasks only `with_archive`."""
     seen = board.look()
-    away = list(archive)
+    away = archived_tasks(board)
     graph = graph_of(seen.state, {task.number: task.status for task in away})
     working = holders(board)
     shown = [*seen.state.tasks, *(away if with_archive else [])]

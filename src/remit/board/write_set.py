@@ -2,7 +2,7 @@
 
 New contents are staged in a folder of the board, then a journal names them: its creation is the moment of the change. Only then are the
 files put in place, one by one, and read back. A process that dies before has changed nothing. Afterwards, the next command completes the
-change from the journal (`finish`), and readers see through it (`Pending`).
+change from the journal (`finish`), and readers see through it (`PendingChange`).
 
 A file is put in place by exchanging names, so the displaced file is never lost: if it differs from what the writer had read, it belongs to
 another program or person and is kept. Callers hold the board's lock."""
@@ -58,7 +58,7 @@ class WriteSet:
     """For the names of kept files."""
 
 
-class Pending:
+class PendingChange:
     """A change with a journal whose files are not all in place: it counts as made."""
 
     def __init__(self, folder: Path, raw: bytes) -> None:
@@ -75,9 +75,9 @@ class Pending:
         return (data, step["expected"]) if data is not None and hash_of(data) == step["new"] else None
 
 
-def pending(folder: Path) -> Pending | None:
+def pending(folder: Path) -> PendingChange | None:
     raw = read_or_none(folder / JOURNAL)
-    return Pending(folder, raw) if raw is not None else None
+    return PendingChange(folder, raw) if raw is not None else None
 
 
 def make_ready(folder: Path, root: Path) -> None:

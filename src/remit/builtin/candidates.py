@@ -1,4 +1,4 @@
-"""Best of several candidates: selects one of the returns of the same call, and discards the work of the others."""
+"""Best of several candidates: checks the call, and selects one of the returns."""
 
 import random
 import re
@@ -11,13 +11,12 @@ from pydantic_core import to_json
 from remit.core.agents import AgentSpec, only_reads, works_apart
 from remit.core.composition import BY_ACCEPT, BY_VOTE, BestStep
 from remit.core.context import Context
-from remit.core.errors import Misused, RemitError
+from remit.core.errors import Misused
 from remit.core.redaction import redact_parameters
 from remit.core.request import call
 from remit.core.result import Return
 from remit.core.text import shorten
-from remit.runtime.workspace_cleanup import discard_workspace
-from remit.runtime.workspaces import is_recorded_diff, load_workspace
+from remit.runtime.workspaces import is_recorded_diff
 from remit.system.artifact_files import read_bounded
 from remit.system.threads import off_loop
 
@@ -83,18 +82,3 @@ def _letter(judged: Return, count: int) -> int | None:
         said = next((value for value in said.values() if isinstance(value, str)), judged.summary)
     letters = set(re.findall(rf"\b[{_LETTERS[:count]}]\b", said if isinstance(said, str) else judged.summary))
     return _LETTERS.index(letters.pop()) if len(letters) == 1 else None
-
-
-async def discard(ctx: Context, losers: Sequence[Return]) -> None:
-    """Remove their workspaces; the delegations and their diffs stay on record."""
-    for loser in losers:
-        try:
-            await off_loop(_discard, ctx, loser.session_id)
-        except (OSError, RemitError) as error:
-            ctx.warn(f"The workspace of {loser.session_id} could not be removed: {error}")
-
-
-def _discard(ctx: Context, session_id: str) -> None:
-    workspace = load_workspace(ctx.root, session_id)
-    if workspace is not None:
-        discard_workspace(workspace)

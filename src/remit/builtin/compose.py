@@ -5,6 +5,7 @@ have its own depth, and its name is not in their paths. After a crash it runs ag
 
 import asyncio
 import difflib
+import hashlib
 import math
 from collections import ChainMap
 from collections.abc import Callable, Coroutine, Iterator, Mapping, MutableMapping, Sequence
@@ -13,7 +14,9 @@ from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
-from remit.builtin.candidates import check_best, choose, discard
+from pydantic_core import to_json
+
+from remit.builtin.candidates import check_best, choose
 from remit.core.agents import AgentSpec, WorkspaceKind
 from remit.core.composition import (
     ALL,
@@ -25,24 +28,31 @@ from remit.core.composition import (
     EachStep,
     FirstStep,
     ParallelStep,
+    Place,
     SequenceStep,
     Step,
     composition_from,
+    dotted,
     name_of,
     sessions_in,
     walk,
+    words_for,
 )
 from remit.core.context import Context, Handle
-from remit.core.deadline import TimeLimits, allowed_timeout
-from remit.core.errors import ErrorInfo, Misused, RemitError, Unavailable
+from remit.core.deadline import TimeLimits
+from remit.core.errors import ErrorInfo, Failed, Misused, Refused, RemitError, Unavailable
+from remit.core.jsonable import check_size
+from remit.core.parameters import WrongParameters, declared_name
 from remit.core.ports import AgentPort
-from remit.core.references import INPUT, ITEM, RETURN, SCALARS, Reference, point_into, reference_in, resolve
+from remit.core.redaction import SECRETS_REMOVED, is_redacted
+from remit.core.references import INPUT, ITEM, OWN_KEYS, RETURN, SCALARS, Reference, has_references, point_into, reference_in, resolve
 from remit.core.request import COMPOSE, Request
 from remit.core.result import Artifact, Return, Status
-from remit.core.states import priority_of
 from remit.core.text import shorten
 from remit.runtime import reply
+from remit.runtime.accept import check_options
 from remit.runtime.receive import PlainAnswer
+from remit.runtime.workspace_cleanup import discard_losers
 
 AT_ONCE = 64
 """Default maximum of parallel steps in `parallel` or `each`."""
@@ -110,6 +120,10 @@ class Agents(Protocol):
     def names(self) -> Sequence[str]: ...
 
 
+Flows = dict[str, bool]
+"""The flows that were met in one check, in order: True while their own steps are being checked."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A validated composition, and the parameters of its flow."""
@@ -139,55 +153,63 @@ class ComposeAgent:
         """Nothing has run. Raises `Misused`, naming the step."""
         root = composition_from(parameters)
         most_calls = self.check_calls(root, are_received=True)
-        return Plan(root, parameters.get(INPUT, {}), parameters, most_calls)
+        return Plan(root, self.check_inputs(parameters), parameters, most_calls)
 
     async def perform(self, ctx: Context, arguments: Plan) -> dict[str, Any]:
         return await CompositionRun(ctx, arguments).perform()
 
-    def check_calls(self, root: Step, *, are_received: bool = False) -> float:
+    def check_inputs(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The values of `input` for the steps. Raises `Misused`."""
+        given: Mapping[str, Any] = parameters.get(INPUT, {})
+        return given
+
+    def check_steps(self, flows: Flows) -> None:
+        """Check the steps of a flow, if that was not done yet. Raises `Misused`."""
+
+    def check_calls(self, root: Step, *, are_received: bool = False, flows: Flows | None = None) -> float:
         """Whether the agents exist, accept what is known of their parameters by now, and form no cycle. Returns the number of calls;
         infinite if items or candidates decide it.
 
         `are_received`: parameters came with the delegation, and were searched for secrets then: calls need not do it again."""
+        flows = {self.name: True} if flows is None else flows
         known: dict[str, AgentPort] = {}
-        items: set[int] = set()
-        """Steps that get an item besides, by their identity: those of `each` come after it."""
+        items: dict[int, str] = {}
+        """The parameters that take an item, by the identity of their step: steps of `each` come after it."""
         calls = 0.0
         for step in walk(root):
             try:
                 if isinstance(step, CallStep):
                     calls += 1
-                    request = step.request
-                    agent = known.get(request.agent) or known.setdefault(request.agent, self._callable(request.agent))
-                    if request.timeout is not None or request.priority is not None:
-                        self._check_options(request)
-                    if not step.has_references and id(step) not in items:
-                        arguments = agent.check({**request.parameters})
-                        if are_received and SCALARS.issuperset(map(type, request.parameters.values())):
-                            request.checked = agent, arguments
+                    name = step.request.agent
+                    agent = known.get(name) or known.setdefault(name, self._callable(name, flows))
+                    self._check_call(step, agent, items.get(id(step)), are_received=are_received)
                 elif isinstance(step, BestStep):
                     calls = math.inf
-                    check_best(step, self._callable(step.step.request.agent).spec)
+                    check_best(step, self._callable(step.step.request.agent, flows).spec)
                     if step.by not in (BY_ACCEPT, BY_VOTE):
-                        self._callable(step.by)
+                        _check_known(self._callable(step.by, flows), {"task": ""}, "task")
                 elif isinstance(step, EachStep):
                     calls = math.inf
                     if step.into:
-                        items.add(id(step.step))
-                        if isinstance(step.step, CallStep) and step.into in step.step.request.parameters:
-                            advice = "Name another parameter in into, or leave it out there."
-                            raise Misused(f"the call has the parameter {step.into!r:.60} already.", advice=advice)
-            except Misused as fault:
+                        items[id(step.step)] = step.into
+            except (Misused, Refused) as fault:
                 raise Misused(f"{name_of(step, root)}: {fault.message}", code=fault.code, advice=fault.advice) from None
         return calls
 
-    def _check_options(self, request: Request) -> None:
-        if request.timeout is not None:
-            allowed_timeout(request.timeout, self._limits_for(request.agent))
-        if request.priority is not None:
-            priority_of(request.priority)
+    def _check_call(self, step: CallStep, agent: AgentPort, into: str | None, *, are_received: bool) -> None:
+        request = step.request
+        if step.has_options:
+            check_options(request, agent.spec, self._limits_for(request.agent))
+        if step.has_references or into is not None:
+            _check_known(agent, request.parameters, into)
+        elif isinstance(agent, ComposeAgent):
+            agent.check_inputs(request.parameters)
+        else:
+            arguments = agent.check({**request.parameters})
+            if are_received and SCALARS.issuperset(map(type, request.parameters.values())):
+                request.checked = agent, arguments
 
-    def _callable(self, name: str) -> AgentPort:
+    def _callable(self, name: str, flows: Flows) -> AgentPort:
         agent = self._agents.find(name)
         if agent is None:
             close = difflib.get_close_matches(name, self._agents.names(), n=1)
@@ -195,28 +217,31 @@ class ComposeAgent:
             raise Misused(f"there is no agent {name!r:.80}.", code="INVALID_TARGET", advice=advice)
         if agent.spec.name == COMPOSE:
             raise Misused(f"a composition cannot call {COMPOSE}.", code="CYCLE_DETECTED", advice="Nest its steps instead.")
-        if (cycle := self._cycle([self.spec.name], name)) is not None:
-            raise Misused(f"{' → '.join(cycle)} is a cycle.", code="CYCLE_DETECTED", advice="Change one of these flows.")
+        if isinstance(agent, ComposeAgent):
+            agent.check_steps(flows)
         return agent
 
-    def _cycle(self, path: list[str], name: str) -> list[str] | None:
-        """The flows that lead from `name` back to one of `path`, or to itself."""
-        if name in path:
-            return [*path[path.index(name) :], name]
-        agent = self._agents.find(name)
-        below = agent.calls if isinstance(agent, ComposeAgent) else ()
-        return next((found for one in below if (found := self._cycle([*path, name], one)) is not None), None)
 
-    @property
-    def calls(self) -> Sequence[str]:
-        """Agents that it calls for any input."""
-        return ()
+def _check_known(agent: AgentPort, parameters: Mapping[str, Any], into: str | None) -> None:
+    """Check what is known before other steps have run: names of parameters, and values without references. Raises `Misused`."""
+    if not OWN_KEYS.isdisjoint(parameters):
+        return  # the parameters as a whole are a reference
+    given = dict(parameters) if into is None else {**parameters, into: None}
+    names = agent.spec.parameters_schema.get("properties", {})
+    later = {declared_name(name, names) for name, value in given.items() if name == into or has_references(value)}
+    check = agent.check_inputs if isinstance(agent, ComposeAgent) else agent.check
+    try:
+        check(given)
+    except WrongParameters as error:
+        if (fault := error.without(later & names.keys())) is not None:
+            raise fault from None
+    except Refused:  # it is not approved
+        raise
+    except Exception:  # noqa: BLE001 - parameter validators of agents are user code; they check again when the step is reached
+        return
 
 
 # ---- running
-
-Trail = tuple[int | str, ...]
-"""The place of a step, with the items it runs for."""
 
 
 class Outcome(NamedTuple):
@@ -265,9 +290,12 @@ class CompositionRun:
         """Decided `first` steps: after a crash the others are not started again."""
         self._sessions: dict[str, Any] = {}
         """Data of the sessions that are referred to."""
-        self._returns: list[tuple[Trail, CallStep, Return]] = []
+        self._is_from_record = False
+        """A return was read from the record, without its secrets: of a run before a crash."""
+        self._stopped: dict[Place, list[Any]] = {}
+        """The data that groups of steps had when they were stopped, by their place."""
+        self._returns: list[tuple[Place, CallStep, Return]] = []
         self._completed = 0
-        self._top = Scope(ids={})
         alive = ctx.budget.alive
         if plan.parameters is not ctx.backend.delegation.parameters:  # but a caller's own objects, which may change
             for one in walk(plan.root):
@@ -285,45 +313,43 @@ class CompositionRun:
                 where = name_of(step, self._root)
                 raise Misused(f"{where}: {error.message}", code=error.code, advice=error.advice) from None
         try:
-            outcome = await self._run(self._root, (), self._top)
+            outcome = await self._run(self._root, (), Scope(ids={}))
         except asyncio.CancelledError:
             if not self._returns:
                 raise
-            done = Outcome(Status.PARTIAL, [one.data for one in self._top.positions] or None, (_stopped(),), "The composition")
-            return await self._answer(done)
+            return await self._answer(Outcome(Status.PARTIAL, self._stopped.get(()), (_stopped(),), "The composition"))
         return await self._answer(outcome)
 
     # ---- steps
 
-    async def _run(self, step: Step, trail: Trail, scope: Scope) -> Outcome:
+    async def _run(self, step: Step, place: Place, scope: Scope) -> Outcome:
         match step:
             case CallStep():
-                outcome = await self._call(step, trail, scope)
+                outcome = await self._call(step, place, scope)
             case SequenceStep():
-                outcome = await self._sequence(step, trail, scope)
+                outcome = await self._sequence(step, place, scope)
             case EachStep():
-                outcome = await self._each(step, trail, scope)
+                outcome = await self._each(step, place, scope)
             case ParallelStep():
-                branches = [(one, (*trail, number), scope) for number, one in enumerate(step.steps)]
+                branches = [(one, (*place, number), scope) for number, one in enumerate(step.steps)]
                 outcome = _joined(await self._all(branches, step.limit), step.need)
             case FirstStep():
-                outcome = await self._first(step, trail, scope)
+                outcome = await self._first(step, place, scope)
             case BestStep():
-                outcome = await self._best(step, trail, scope)
+                outcome = await self._best(step, place, scope)
             case _:
                 raise Misused(f"{type(step).__name__} cannot be run here.")
         if step.id:
             scope.ids[step.id] = outcome
         return outcome
 
-    async def _call(self, step: CallStep, trail: Trail, scope: Scope, **more: Any) -> Outcome:
+    async def _call(self, step: CallStep, place: Place, scope: Scope, **more: Any) -> Outcome:
         request = step.request
         if step.has_references or more:
             try:
-                given = resolve(request.parameters, lambda reference: self._look_up(reference, scope))
+                request = replace(request, parameters={**self._resolved(request, scope), **more})
             except Misused as fault:
-                return _refused(trail, step.id, fault)
-            request = replace(request, parameters={**given, **more})
+                return _refused(place, step.id, fault)
         delegate = self._ctx.backend.delegate if scope.starting is None else partial(self._start, scope.starting)
         try:
             if self._room is None:
@@ -333,11 +359,13 @@ class CompositionRun:
                     returned = await delegate(request)
         except (Misused, Unavailable) as error:  # one invalid call must not lose the others
             returned = reply.unstarted_return(self._ctx.backend.delegation.lineage.without_own_place(), request.agent, error)
-        self._returns.append((trail, step, returned))
+        self._returns.append((place, step, returned))
+        if returned.warnings and SECRETS_REMOVED in returned.warnings:
+            self._is_from_record = True
         if returned.ok:
             self._completed += 1
             return Outcome(Status.COMPLETED, returned.data, (), "", returned)
-        return Outcome(returned.status, None, returned.errors, f"{_words(trail, step.id)}, {request.agent},", returned)
+        return Outcome(returned.status, None, returned.errors, f"{words_for(place, step.id)}, {request.agent},", returned)
 
     async def _start(self, started: "list[asyncio.Future[Handle]]", request: Request) -> Return:
         """Inside `first`: registered for cancellation if another branch completes."""
@@ -348,13 +376,17 @@ class CompositionRun:
         started.remove(starting)
         return returned
 
-    async def _sequence(self, step: SequenceStep, trail: Trail, scope: Scope) -> Outcome:
-        inner = scope if scope is self._top and not trail else replace(scope, positions=[])
+    async def _sequence(self, step: SequenceStep, place: Place, scope: Scope) -> Outcome:
+        inner = replace(scope, positions=[])
         for number, one in enumerate(step.steps):
-            if not trail:
+            if not place:
                 named = f" ({one.id})" if one.id else ""
                 self._ctx.progress(f"Step {number + 1} of {len(step.steps)}{named}", number / len(step.steps))
-            outcome = await self._run(one, (*trail, number), inner)
+            try:
+                outcome = await self._run(one, (*place, number), inner)
+            except asyncio.CancelledError:
+                self._stopped[place] = [*(one.data for one in inner.positions), self._stopped.get((*place, number))]
+                raise
             inner.positions.append(outcome)
             if not outcome.ok:
                 return outcome._replace(data=[one.data for one in inner.positions])
@@ -363,9 +395,9 @@ class CompositionRun:
         try:
             return Outcome(Status.COMPLETED, resolve(step.result, lambda reference: self._look_up(reference, inner)))
         except Misused as fault:
-            return _refused((*trail, "result"), step.id, fault)._replace(data=[one.data for one in inner.positions])
+            return _refused((*place, "result"), step.id, fault)._replace(data=[one.data for one in inner.positions])
 
-    async def _each(self, step: EachStep, trail: Trail, scope: Scope) -> Outcome:
+    async def _each(self, step: EachStep, place: Place, scope: Scope) -> Outcome:
         try:
             items = resolve(step.over, lambda reference: self._look_up(reference, scope))
             if not isinstance(items, list):
@@ -375,38 +407,48 @@ class CompositionRun:
             if items and isinstance(step.need, int) and step.need > len(items):
                 raise Misused(f"need is {step.need}, but the list has {len(items)} items", advice="Ask for fewer, or `all`.")
         except Misused as fault:
-            return _refused(trail, step.id, fault)
+            return _refused(place, step.id, fault)
         branches = [
-            (step.step, (*trail, f"[{number}]"), replace(scope, ids=ChainMap({}, scope.ids), items=(item,)))
+            (step.step, (*place, f"[{number}]"), replace(scope, ids=ChainMap({}, scope.ids), items=(item,)))
             for number, item in enumerate(items)
         ]
         return _joined(await self._all(branches, step.limit, step.into), step.need)
 
-    async def _all(self, branches: "list[tuple[Step, Trail, Scope]]", limit: int | None, into: str = "") -> list[Outcome]:
+    async def _all(self, branches: "list[tuple[Step, Place, Scope]]", limit: int | None, into: str = "") -> list[Outcome]:
         """Run several at once; outcomes in order."""
         at_once = asyncio.Semaphore(limit or AT_ONCE)
 
-        def made(step: Step, trail: Trail, scope: Scope) -> Coroutine[Any, Any, Outcome]:
+        def made(step: Step, place: Place, scope: Scope) -> Coroutine[Any, Any, Outcome]:
             if not isinstance(step, CallStep) or (step.id and not into):
-                return self._run(step, trail, scope)
-            return self._call(step, trail, scope, **{into: scope.items[0]}) if into else self._call(step, trail, scope)
+                return self._run(step, place, scope)
+            return self._call(step, place, scope, **{into: scope.items[0]}) if into else self._call(step, place, scope)
 
-        async def one(step: Step, trail: Trail, scope: Scope) -> Outcome:
+        async def one(step: Step, place: Place, scope: Scope) -> Outcome:
             async with at_once:
-                return await made(step, trail, scope)
+                return await made(step, place, scope)
 
         start = one if len(branches) > (limit or AT_ONCE) else made
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(start(*branch)) for branch in branches]
+        tasks: list[asyncio.Task[Outcome]] = []
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks += [group.create_task(start(*branch)) for branch in branches]
+        except asyncio.CancelledError:
+            ended = [
+                task.result().data if not task.cancelled() else self._stopped.get(branch[1])
+                for task, branch in zip(tasks, branches, strict=True)
+            ]
+            self._stopped[branches[0][1][:-1]] = ended
+            raise
         return [task.result() for task in tasks]
 
-    async def _first(self, step: FirstStep, trail: Trail, scope: Scope) -> Outcome:
-        key = _dotted(trail)
+    async def _first(self, step: FirstStep, place: Place, scope: Scope) -> Outcome:
+        # With the step and its item, because `resume` may run a changed composition.
+        key = f"{dotted(place)} {hashlib.sha256(to_json((step.to_dict(), scope.items), fallback=repr)).hexdigest()[:16]}"
         known = self._winners.get(key)
         numbers = range(len(step.steps)) if known is None else [known]
         scopes = {number: replace(scope, ids=ChainMap({}, scope.ids), starting=[]) for number in numbers}
         branches = {
-            number: asyncio.ensure_future(self._run(step.steps[number], (*trail, number), inner)) for number, inner in scopes.items()
+            number: asyncio.ensure_future(self._run(step.steps[number], (*place, number), inner)) for number, inner in scopes.items()
         }
         try:
             winner = await _first_completed(branches)
@@ -427,24 +469,23 @@ class CompositionRun:
             await self._ctx.checkpoint({"first": self._winners})
         return branches[winner].result()
 
-    async def _best(self, step: BestStep, trail: Trail, scope: Scope) -> Outcome:
+    async def _best(self, step: BestStep, place: Place, scope: Scope) -> Outcome:
         request = replace(step.step.request, cache="off")  # each candidate is a run of its own
         if step.step.has_references:
             try:
-                request.parameters = resolve(request.parameters, lambda reference: self._look_up(reference, scope))
+                request.parameters = self._resolved(request, scope)
             except Misused as fault:
-                return _refused(trail, step.id, fault)
+                return _refused(place, step.id, fault)
         one = replace(step.step, id="", request=request, has_references=False)
         step = replace(step, step=one)  # a judge sees what the candidates were given
-        outcomes = await self._all([(one, (*trail, number), scope) for number in range(step.of)], None)
+        outcomes = await self._all([(one, (*place, number), scope) for number in range(step.of)], None)
         completed = [outcome for outcome in outcomes if outcome.ok]
         if not completed:
             return _joined(outcomes, ANY)._replace(data=None)
         returns = [outcome.returned for outcome in completed if outcome.returned is not None]
-        winner = completed[await choose(self._ctx, step, returns, _dotted(trail))]
-        losers = [outcome.returned for outcome in outcomes if outcome is not winner and outcome.returned is not None]
-        await discard(self._ctx, losers)
-        lost = {one.session_id for one in losers}
+        winner = completed[await choose(self._ctx, step, returns, dotted(place))]
+        lost = {outcome.returned.session_id for outcome in outcomes if outcome is not winner and outcome.returned is not None}
+        await discard_losers(self._ctx, lost)
         self._returns = [
             (place, call, replace(returned, artifacts=()) if returned.session_id in lost else returned)
             for place, call, returned in self._returns
@@ -453,7 +494,21 @@ class CompositionRun:
         self._ctx.progress(f"Candidate {taken} of {step.of} is taken by {step.by}; {len(completed)} completed")
         return winner
 
+    def _resolved(self, request: Request, scope: Scope) -> Mapping[str, Any]:
+        """Its parameters without references. Raises `Misused`."""
+        given = resolve(request.parameters, lambda reference: self._look_up(reference, scope))
+        if not isinstance(given, Mapping):
+            raise Misused(f"parameters lead to {shorten(repr(given), 60)}, which is not an object", advice="Point to an object.")
+        return given
+
     def _look_up(self, reference: Reference, scope: Scope) -> Any:
+        value = self._value(reference, scope)
+        if (self._is_from_record or reference.step in self._sessions) and is_redacted({"value": value}):
+            advice = "Delegate again what returned them, in this composition."
+            raise Misused(f"{str(reference)!r:.200} leads to secrets, which are not on record", advice=advice)
+        return value
+
+    def _value(self, reference: Reference, scope: Scope) -> Any:
         step = reference.step
         if step == ITEM:
             return point_into(scope.items[0], reference.pointer)
@@ -471,6 +526,13 @@ class CompositionRun:
     # ---- the return
 
     async def _answer(self, outcome: Outcome) -> dict[str, Any]:
+        try:
+            check_size(outcome.data)
+        except Failed as fault:
+            advice = "Read the returns of its steps one by one, let `result` refer to a part, or let steps write files."
+            error = _error("validation", f"The data of all steps together is too large: {fault.message}.", fault.code, advice)
+            status = Status.PARTIAL if outcome.ok else outcome.status
+            outcome = Outcome(status, None, (error, *outcome.errors), "The composition")
         count = f"{self._completed} of {len(self._returns)} delegations completed."
         summary = f"The composition completed. {count}"
         if not outcome.ok:
@@ -488,7 +550,7 @@ class CompositionRun:
             }
         )
 
-    def _shown(self) -> "Sequence[tuple[Trail, CallStep, Return]]":
+    def _shown(self) -> "Sequence[tuple[Place, CallStep, Return]]":
         """In the order in which they ended; where there are too many, those that did not complete first."""
         if len(self._returns) <= STEPS_SHOWN or self._completed == len(self._returns):
             return self._returns[:STEPS_SHOWN]
@@ -545,11 +607,14 @@ def _joined(outcomes: Sequence[Outcome], need: str | int) -> Outcome:
     return Outcome(status, data, errors, failed[0].where)
 
 
-def _refused(trail: Trail, id_: str, fault: Misused) -> Outcome:
-    where = _words(trail, id_)
+def _refused(place: Place, id_: str, fault: Misused) -> Outcome:
+    where = words_for(place, id_)
     message = f"{where}: {fault.message.rstrip('.')}."
-    error = ErrorInfo(type="invalid_parameters", message=message, code=fault.code, recoverable=False, recommendation=fault.advice)
-    return Outcome(Status.FAILED, None, (error,), where)
+    return Outcome(Status.FAILED, None, (_error("invalid_parameters", message, fault.code, fault.advice),), where)
+
+
+def _error(type_: str, message: str, code: str, advice: str) -> ErrorInfo:
+    return ErrorInfo(type=type_, message=message, code=code, recoverable=False, recommendation=advice)
 
 
 def _stopped() -> ErrorInfo:
@@ -557,16 +622,7 @@ def _stopped() -> ErrorInfo:
     return ErrorInfo(type="cancelled", message="The composition was stopped.", code="CANCELLED", recoverable=True, recommendation=advice)
 
 
-def _dotted(trail: Trail) -> str:
-    """`1[3].0`: the place of a step, with the items it ran for."""
-    return str(trail[0]) if len(trail) == 1 else ".".join(map(str, trail)).replace(".[", "[")
-
-
-def _words(trail: Trail, id_: str) -> str:
-    return (f"Step {_dotted(trail)}" if trail else "The composition") + (f" ({id_})" if id_ else "")
-
-
-def _entry(trail: Trail, step: CallStep, returned: Return) -> dict[str, Any]:
+def _entry(place: Place, step: CallStep, returned: Return) -> dict[str, Any]:
     named = {"id": step.id} if step.id else {}
     status = returned.status._value_
-    return {"step": _dotted(trail), **named, "agent": step.request.agent, "status": status, "session_id": returned.metadata.session_id}
+    return {"step": dotted(place), **named, "agent": step.request.agent, "status": status, "session_id": returned.metadata.session_id}

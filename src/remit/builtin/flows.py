@@ -14,16 +14,16 @@ Files are read when the project is opened, and nothing runs for that. Those with
 """
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.project_files import NotApproved, bytes_of
 from remit.agents.python_files import ParametersValidator, UnapprovedAgent
-from remit.builtin.compose import SPEC, ComposeAgent, Plan
+from remit.builtin.compose import SPEC, ComposeAgent, Flows, Plan
 from remit.core.agents import FLOW, AgentSpec, agent_name
-from remit.core.composition import Step, composition_from, requests_in
+from remit.core.composition import Step, composition_from
 from remit.core.deadline import TimeLimits
 from remit.core.errors import Misused
 from remit.core.references import INPUT
@@ -72,12 +72,23 @@ class FlowAgent(ComposeAgent):
         self.spec = flow.spec
 
     def check(self, parameters: dict[str, Any]) -> Plan:
-        inputs = self.flow.checked(parameters)
-        return Plan(self.flow.root, inputs, most_calls=self.check_calls(self.flow.root))
+        return Plan(self.flow.root, self.check_inputs(parameters), most_calls=self.check_calls(self.flow.root))
 
-    @property
-    def calls(self) -> Sequence[str]:
-        return [request.agent for _, request in requests_in(self.flow.root)]
+    def check_inputs(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self.flow.checked(parameters)
+
+    def check_steps(self, flows: Flows) -> None:
+        if flows.get(self.name):
+            path = [name for name, is_open in flows.items() if is_open]
+            cycle = " → ".join((*path[path.index(self.name) :], self.name))
+            raise Misused(f"{cycle} is a cycle.", code="CYCLE_DETECTED", advice="Change one of these flows.")
+        if self.name not in flows:
+            flows[self.name] = True
+            try:
+                self.check_calls(self.flow.root, flows=flows)
+            except Misused as fault:
+                raise Misused(f"{self.name}: {fault.message}", code=fault.code, advice=fault.advice) from None
+            flows[self.name] = False
 
 
 def load_flows(directory: "Directory", root: Path, limits_for: Callable[[str], TimeLimits], trust: ProjectTrust) -> None:

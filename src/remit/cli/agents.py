@@ -4,7 +4,6 @@ import asyncio
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Annotated, Any
 
 from typer import Argument, Option
@@ -15,7 +14,7 @@ from remit.agents.model_agents import reach_of, resolved, unreached
 from remit.agents.role_bindings import why_unavailable
 from remit.agents.routing import routed_words
 from remit.cli import completion
-from remit.cli.delegate import only_served
+from remit.cli.delegate import advice_for_unknown, only_served
 from remit.cli.exits import Exit
 from remit.cli.init import agent_lines, write_settings
 from remit.cli.project import NO_MCP, Project, has_mcp
@@ -135,9 +134,7 @@ def _named(name: str, specs: list[AgentSpec], project: Project) -> list[AgentSpe
         return [*operations, *alone]
     if fault := project.why_not_loaded(name):
         raise Misused(fault, code="INVALID_TARGET", advice="Fix that file; `remit agents` lists what is loaded.")
-    names = [spec.name for spec in specs]
-    close = get_close_matches(name, [*names, *{known.partition(".")[0] for known in names}], n=1)
-    advice = f"Did you mean {close[0]}? `remit agents` lists all." if close else "`remit agents` lists all."
+    advice = advice_for_unknown(name, [spec.name for spec in specs]) or "`remit agents` lists all."
     raise Misused(f"There is no agent named {name!r}.", code="INVALID_TARGET", advice=advice)
 
 

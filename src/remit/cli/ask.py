@@ -17,7 +17,7 @@ from remit.builtin.assistant.conversations import Conversations
 from remit.builtin.assistant.stream import PAUSE, message_parameters
 from remit.cli import arguments
 from remit.cli.arguments import Timeout
-from remit.cli.events import Spent, Watch, spent_by
+from remit.cli.events import SpendingTotal, Watch, spent_by
 from remit.cli.exits import Exit, exit_of_return
 from remit.cli.live import INTERRUPTS, Lines, Show, Silence, await_return, report_dead_work
 from remit.cli.project import Project
@@ -167,7 +167,7 @@ class Answer:
     """Text of the answer."""
     records: Sequence[Record]
     """The tree; the first record is the message itself."""
-    spent: Spent
+    spent: SpendingTotal
     conversation: str
     """Its id; empty if the message was refused."""
     was_interrupted: bool

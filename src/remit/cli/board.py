@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from remit.board.archive import archived_tasks
 from remit.board.board import Board
 from remit.board.task import Priority, Status, Task
 from remit.board.view import TaskState, View, chosen, circle_words, review_verdict, view_of
@@ -41,31 +40,24 @@ def board(
         return show_task(project, board, number)
     if [str(svg), str(html), "-" if project.as_json else ""].count("-") > 1:
         raise Misused("Only one of --svg -, --html - and --json can go to stdout.", advice="Name a file for the others.")
-    view = view_of(board, archived_tasks(board), with_archive=every)
+    view = view_of(board, with_archive=every)
     view = chosen(view, status)
     written = [str(_drawn(view, path, kind)) for path, kind in ((svg, "svg"), (html, "html")) if path is not None]
-    text = (lambda: _print_written(view, written)) if written else (lambda: print_board(view, every=every))
+    text = (lambda: _print_written(view, written)) if written else (lambda: print("\n".join(lines_of(view, columns(), every=every))))
     return project.answer(lambda: {**view.to_dict(), **({"written": written} if written else {})}, text)
 
 
 def _drawn(view: "View", path: Path, kind: str) -> Path:
     """Write the picture atomically; `-` writes it to stdout."""
+    from remit.board.picture import draw, page
     from remit.system.files import atomic_write
 
-    title = f"Tasks of {view.project}"
-    if kind == "svg":
-        from remit.board.picture import draw
-
-        text = draw(view, title)
-    else:
-        from remit.board.picture import page
-
-        text = page(view, title)
+    text = (draw if kind == "svg" else page)(view, f"Tasks of {view.project}")
     if str(path) == "-":
         sys.stdout.write(text)
         return path
-    if path.is_dir():
-        raise Misused(f"{path} is a folder.", advice="Name the file to write.")
+    if path.exists() and not path.is_file():  # a folder, pipe or device would be replaced
+        raise Misused(f"{path} is not a file.", advice="Name the file to write, or - for stdout.")
     if not path.parent.is_dir():
         raise Misused(f"There is no folder {path.parent}.", advice="Create it first.")
     atomic_write(path, text.encode("utf-8", "replace"))
@@ -108,10 +100,6 @@ class Layout:
     """0: the note has its own line."""
 
 
-def print_board(view: View, *, every: bool = False) -> None:
-    print("\n".join(lines_of(view, columns(), every=every)), flush=True)
-
-
 def lines_of(view: View, wide: int, *, every: bool = False) -> Iterator[str]:
     """The lines to show; none is wider than the terminal."""
     if not view.exists:
@@ -151,15 +139,12 @@ def _group(view: View, state: TaskState, tasks: list[Task], layout: Layout, *, e
     heading, style = _HEADINGS[state]
     yield painted(cut_cells(heading, layout.columns - 8), f"bold {style}") + painted(f"  {len(tasks):,}", "dim")
     limit = len(tasks) if every else DONE_SHOWN if state is TaskState.DONE else SHOWN
-    ordered = _latest_first(tasks) if state is TaskState.DONE and not every else tasks
-    for task in ordered[:limit]:
+    if state is TaskState.DONE and not every:
+        tasks = sorted(tasks, key=lambda task: (task.completed or task.last_updated, task.number), reverse=True)  # the latest first
+    for task in tasks[:limit]:
         yield from _task(view, task, layout)
     if len(tasks) > limit:
         yield painted(f"  … and {len(tasks) - limit:,} more (--all)", "dim")
-
-
-def _latest_first(tasks: list[Task]) -> list[Task]:
-    return sorted(tasks, key=lambda task: (task.completed or task.last_updated, task.number), reverse=True)
 
 
 def _task(view: View, task: Task, layout: Layout) -> Iterator[str]:
@@ -222,9 +207,6 @@ def _several(text: str, wide: int, style: str) -> Iterator[str]:
     yield from (painted(cut_cells(line, wide), style) for line in wrapped(cut_cells(text, 10 * wide), wide).split("\n"))
 
 
-_SHOWN = 20
-
-
 def import_(
     project: Project,
     folder: Annotated[Path | None, Argument(metavar="FOLDER", help="Default: .opencode/specs, .claude/specs or specs.")] = None,
@@ -251,11 +233,11 @@ def _lines(found: "ImportResult") -> "Iterator[str]":
     yield f"{verb} {count(found.tasks, 'task')} from {found.folder}{archived}."
     if found.merged:
         yield f"TODO.md differed from state.json in {count(len(found.merged), 'place')} and was merged:"
-        yield from (f"  {line}" for line in found.merged[:_SHOWN])
-        if len(found.merged) > _SHOWN:
-            yield f"  and {len(found.merged) - _SHOWN} more: --json lists all."
-    yield from found.notes[:_SHOWN]
-    if len(found.notes) > _SHOWN:
-        yield f"and {len(found.notes) - _SHOWN} more things to know: --json lists all."
+        yield from (f"  {line}" for line in found.merged[:SHOWN])
+        if len(found.merged) > SHOWN:
+            yield f"  and {len(found.merged) - SHOWN} more: --json lists all."
+    yield from found.notes[:SHOWN]
+    if len(found.notes) > SHOWN:
+        yield f"and {len(found.notes) - SHOWN} more things to know: --json lists all."
     if found.kept_in:
         yield f"The old files are kept in {found.kept_in}."

@@ -17,7 +17,6 @@ from remit.board.command_lifecycle import must_exist
 from remit.board.error_tasks import dry_run_errors
 from remit.board.error_tasks import errors as diagnose
 from remit.board.implement import comment_on_work, show_nothing
-from remit.board.implement import implement as implement_task
 from remit.board.meta import Kind, MetaRequest, dry_run_meta
 from remit.board.meta import meta as build
 from remit.board.outcome import Outcome
@@ -26,7 +25,6 @@ from remit.board.research_plan import DocumentCommand, work_on
 from remit.board.research_plan import dry_run as try_out
 from remit.board.review import ReviewRequest, check, dry_run_review
 from remit.board.review import review as review_work
-from remit.board.task_landing import LandingOptions
 from remit.board.task_order import dry_run_implement, order_tasks
 from remit.cli.arguments import DryRun, Timeout, number_of, numbers_of, seconds
 from remit.cli.arguments import budget as read_budget
@@ -35,8 +33,8 @@ from remit.cli.completion import tasks
 from remit.cli.exits import Exit, exit_of_ending
 from remit.cli.live import LiveView, LiveWait, wait_for_resumed
 from remit.cli.project import Project
-from remit.cli.render import count, duration, harmless, one_line, say, say_aside
-from remit.cli.results import answer_outcome, print_outcome, print_warnings, title
+from remit.cli.render import harmless, say, say_aside
+from remit.cli.results import answer_outcome, print_outcome
 from remit.core.errors import Misused
 from remit.core.result import Status, StopReason
 from remit.runtime.error_ledger import ErrorLedger
@@ -79,24 +77,9 @@ def _work_on(
     command = DocumentCommand(name=name, number=given, focus=" ".join(words or ()), force=force, timeout=seconds(timeout, "--timeout"))
     board = Board(project.root)
     if dry_run:
-        outcome = try_out(board, project.routed_settings, project.directory.find, command)
-        return project.answer(outcome.to_dict(), lambda: _print_rehearsal(outcome))
+        return answer_outcome(project, try_out(board, project.routed_settings, project.directory.find, command))
     must_exist(board, given)  # before the database is opened, which would create it
     return _run(project, lambda remit, shown: work_on(remit, board, command, waiting=shown))
-
-
-def _print_rehearsal(outcome: "Outcome") -> None:
-    data = outcome.data
-    print(title(outcome), flush=True)
-    say(f"  task      {outcome.task_number}: [{data['status_now']}], meanwhile [{data['status_meanwhile']}]")
-    say(f"  route     {data['route']}")
-    say(f"  agent     {data['agent']}, carried out by: {data['carried_by']}")
-    say(f"  context   {data['context_words']}")
-    for path in (*data["reports"], *([data["plan"]] if data["plan"] else [])):
-        say(f"  reads     {path}")
-    say(f"  writes    {data['write_to']}")
-    say(f"  timeout   {duration(data['timeout_seconds'])}")
-    print_warnings(outcome)
 
 
 def research(
@@ -187,11 +170,8 @@ def _implement_in_turn(project: Project, board: Board, numbers: list[int], optio
     show = show_nothing if as_json else lambda words: say_aside(harmless(words))
 
     async def work(remit: "Remit", shown: LiveWait) -> "Outcome":
-        chosen = replace(options, waiting=shown, show=show, each=None if as_json else print_outcome)
-        if not is_one:
-            return await implement_each(remit, board, numbers, chosen)
-        more: dict[str, Any] = {"focus": chosen.focus, "force": chosen.force, "timeout": chosen.timeout, "waiting": shown, "show": show}
-        return await implement_task(remit, board, numbers[0], landing=LandingOptions(is_accepting=chosen.is_accepting), **more)
+        chosen = replace(options, waiting=shown, show=show, each=None if as_json or is_one else print_outcome)
+        return await implement_each(remit, board, numbers, chosen)
 
     return _run(project, work, None if is_one or as_json else _finish_several)
 
@@ -300,19 +280,8 @@ def errors(
     limit, board = seconds(timeout, "--timeout"), Board(project.root)
     if dry_run:
         ledger = ErrorLedger(project.folder / "errors.json")
-        outcome = dry_run_errors(board, ledger, project.routed_settings, project.directory.find, type_, limit)
-        return project.answer(outcome.to_dict(), lambda: _print_groups(outcome))
+        return answer_outcome(project, dry_run_errors(board, ledger, project.routed_settings, project.directory.find, type_, limit))
     return _run(project, lambda remit, shown: diagnose(remit, board, kind=type_, timeout=limit, waiting=shown))
-
-
-def _print_groups(outcome: "Outcome") -> None:
-    print(title(outcome), flush=True)
-    say(outcome.summary)
-    if "route" in outcome.data:
-        say(f"  route   {outcome.data['route']}")
-    for group in outcome.data["groups"]:
-        how_often = f"{len(group['errors'])} in the ledger, seen {count(group['count'], 'time')}"
-        say(f"  group   {one_line(group['name'], 120)}, {how_often}: {one_line(group['message'], 160)}")
 
 
 def meta(

@@ -29,7 +29,7 @@ from remit.cli.ask import (
     print_ending,
     to_stdout,
 )  # fmt: skip
-from remit.cli.events import Spent
+from remit.cli.events import SpendingTotal
 from remit.cli.exits import Exit
 from remit.cli.live import report_dead_work
 from remit.cli.project import Project
@@ -146,7 +146,7 @@ class Chat:
         self._conversation = conversation
         self._kept = Conversations(remit.root)
         self._title = ""
-        self._spent = Spent()
+        self._spent = SpendingTotal()
         self._interrupts = Interrupts()
 
     async def run(self) -> Exit:
@@ -159,7 +159,7 @@ class Chat:
                 if message is None or message in ("/quit", "/exit"):
                     return Exit.OK
                 if message == "/new":
-                    self._conversation, self._title, self._spent = None, "", Spent()
+                    self._conversation, self._title, self._spent = None, "", SpendingTotal()
                 elif message == "/help":
                     say_aside(HELP)
                 else:
@@ -288,14 +288,14 @@ def _bindings() -> Any:
 def _history(file: Path) -> Any:
     from prompt_toolkit.history import FileHistory
 
-    class Kept(FileHistory):
+    class RedactedHistory(FileHistory):
         """A history that is redacted like a record. A failed write (a full disk) is ignored."""
 
         def store_string(self, string: str) -> None:
             with contextlib.suppress(OSError):
                 super().store_string(redact_text(replace_surrogates(string)))
 
-    return Kept(str(file))
+    return RedactedHistory(str(file))
 
 
 def history_file(folder: Path) -> Path | None:

@@ -17,20 +17,16 @@ from remit.cli.render import console, count, cut, harmless, table, when
 One = Annotated[str, Argument(metavar="ID", help="Its id, the beginning or end of it, or `latest`.")]
 
 
-def _kept(project: Project) -> "Conversations":
-    return Conversations(project.root)
-
-
 def conversations(project: Project, limit: Annotated[int, Option(min=1, help="At most this many.")] = 50) -> Exit:
     """List the conversations with the assistant, newest first; `show` takes an ID."""
-    found = _kept(project).list(limit)
+    found = Conversations(project.root).list(limit)
     text = (lambda: _print(found)) if found else 'There is no conversation yet. Start one: remit ask "…", or remit chat.'
     return project.answer({"conversations": [{"id": one.conversation_id, **asdict(one)} for one in found]}, text)
 
 
 def show(project: Project, conversation: One) -> Exit:
     """Print a conversation as Markdown."""
-    found = _kept(project).open(conversation)
+    found = Conversations(project.root).open(conversation)
     text = export_text(found)
     document = {"id": found.conversation_id, "title": found.title, "created": found.header.created, "text": text}
     return project.answer(document, lambda: print(harmless(text), end=""))

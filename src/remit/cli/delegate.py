@@ -14,13 +14,13 @@ from typer import Argument, Option
 from remit.cli import arguments, completion
 from remit.cli.arguments import Timeout, is_bare, pairs
 from remit.cli.exits import Exit, exit_of_return
-from remit.cli.live import await_return, best_show, gone_among, report_dead_work, wait_for_resumed
+from remit.cli.live import await_return, best_show, lost_sessions, report_dead_work, wait_for_resumed
 from remit.cli.project import Project, find_session
 from remit.cli.render import say_aside, say_json
 from remit.core.agents import BUILTIN_TARGETS, AgentSpec
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.ids import CALLER
-from remit.core.states import priority_of
+from remit.core.states import Priority, priority_of
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
@@ -102,14 +102,16 @@ def _check_bare(agent: str, given: list[str], project: Project) -> None:
 
 def _refuse_unknown(agent: str, directory: "Directory") -> None:
     """An unknown agent before a bare word may be a mistyped target: that error is more useful than an invalid pair."""
+    if advice := advice_for_unknown(agent, directory.names()):
+        raise Refused(f"There is no agent named {agent!r}.", code="INVALID_TARGET", advice=advice)
+
+
+def advice_for_unknown(agent: str, names: Collection[str]) -> str:
+    """The agent or target that is meant, or the setting that leaves it out; empty if neither is known."""
     from remit.runtime.accept import disabled_agent_hint
 
-    names = directory.names()
-    advice = disabled_agent_hint(agent, names)
-    if not advice and (close := get_close_matches(agent, [*names, *{name.partition(".")[0] for name in names}], n=1)):
-        advice = f"Did you mean {close[0]}? `remit agents` lists all."
-    if advice:
-        raise Refused(f"There is no agent named {agent!r}.", code="INVALID_TARGET", advice=advice)
+    close = get_close_matches(agent, [*names, *{name.partition(".")[0] for name in names}], n=1)
+    return disabled_agent_hint(agent, names) or (f"Did you mean {close[0]}? `remit agents` lists all." if close else "")
 
 
 def _refuse_unloaded(project: Project, agent: str, directory: "Directory") -> None:
@@ -142,7 +144,7 @@ def resolve_target(agent: str, given: list[str], directory: "Directory") -> tupl
 def stopped_session(project: Project, name: str) -> str:
     with project.store() as store:
         record = find_session(store, name)
-        if gone_among([record], store, project.root):
+        if lost_sessions([record], store, project.root):
             raise Misused(
                 f"{record.session_id} is not settled, but its process is gone.", advice="`remit recover` resumes it, or settles it."
             )
@@ -151,7 +153,7 @@ def stopped_session(project: Project, name: str) -> str:
 
 async def start_and_show(project: Project, agent: str, given: list[str], options: dict[str, Any]) -> Exit:
     async with project.open() as remit:
-        resumed = await report_dead_work(remit, options["key"])
+        resumed = await report_dead_work(remit, options.get("key"))
         agent, given = resolve_target(agent, given, remit.directory)
         known = remit.directory.find(agent)
         handle: PendingReturn | None = None
@@ -269,19 +271,21 @@ async def start_on_server(remit: "Remit", agent: str, parameters: Mapping[str, A
     from remit.agents.proto.values import nanoseconds, struct_of
     from remit.core.context import RecordedHandle
 
-    timeout, idle, limits = options["timeout"], options["idle"], options["budget"]
+    timeout, idle, limits = options["timeout"], options.get("idle"), options["budget"]
     config = pb.TaskConfig(
         parameters=struct_of(parameters),
         timeout_ns=nanoseconds(timeout) if timeout else 0,
         idle_ns=nanoseconds(idle) if idle else 0,
-        key=options["key"] or "",
+        key=options.get("key") or "",
         resume=options.get("resume") or "",
-        accept=options["accept"],
+        accept=options.get("accept", ()),
     )
     if limits is not None:
         config.budget.CopyFrom(struct_of({kind: value for kind, value in limits.to_dict().items() if value is not None}))
+    priority = int(options.get("priority", Priority.NORMAL))
     async with _service(remit.root) as service:
-        task = await service.execute(pb.ExecuteTaskRequest(agent_id=agent, priority=int(options["priority"]), config=config))  # type: ignore[arg-type]
+        request = pb.ExecuteTaskRequest(agent_id=agent, priority=priority, config=config)  # type: ignore[arg-type]  # an enum of protobuf
+        task = await service.execute(request)
     if task.task_id is None:
         raise Unavailable(f"The server did not start {agent}.", advice="Its log says why.")
     record = await remit.describe(task.task_id)

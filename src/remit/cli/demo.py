@@ -161,7 +161,7 @@ def judged(root: Path, result: Return, records: Sequence[Record]) -> list[Part]:
 
 
 def _work(root: Path, result: Return, records: Sequence[Record]) -> Part:
-    report = next((one for one in result.artifacts if _stands(root, one)), None)
+    report = next((one for one in result.artifacts if _is_unchanged(root, one)), None)
     depth = max((record.depth for record in records), default=0)
     words = f"{count(len(records), 'delegation')}, {depth} deep; {report.path} ({report.evidence})" if report else "no report was written"
     return Part("Work was done", result.ok and report is not None, f"{result.summary} {words}")
@@ -170,7 +170,7 @@ def _work(root: Path, result: Return, records: Sequence[Record]) -> Part:
 def _hung(root: Path, result: Return | None) -> Part:
     if result is None:
         return Part("An agent hung", False, "it never answered")
-    half = next((one for one in result.artifacts if one.path.endswith(HALF_FILE) and _stands(root, one)), None)
+    half = next((one for one in result.artifacts if one.path.endswith(HALF_FILE) and _is_unchanged(root, one)), None)
     seconds = result.metadata.duration_seconds
     ok = result.status is Status.PARTIAL and half is not None and seconds <= STUCK_SECONDS + GRACE_SECONDS
     return Part("An agent hung", ok, f"{result.status} at its deadline, after {duration(seconds)}, with {half.path if half else 'nothing'}")
@@ -187,7 +187,7 @@ def _prose(result: Return | None) -> Part:
     return Part("An agent answered in prose", ok, "asked again with the exact faults, it answered well" if ok else "it was not repaired")
 
 
-def _stands(root: Path, artifact: Artifact) -> bool:
+def _is_unchanged(root: Path, artifact: Artifact) -> bool:
     try:
         return (root / artifact.path).stat().st_size == artifact.size
     except OSError:

@@ -1,7 +1,6 @@
 """Events as text, the latest text of each delegation as read from the store, and the spending of a tree."""
 
 import time
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,38 +14,9 @@ from remit.core.result import Return
 if TYPE_CHECKING:
     from remit.core.settings import Settings
 
-REMEMBERED = 50
-"""Lines of one delegation that are searched for repetitions."""
-TROUBLE = ("failed", "denied")
 LOOK_SECONDS = 0.05
 """Interval of checks for writes by other processes; each costs one pragma."""
 UNKNOWN = "money unknown"
-
-
-class EventText:
-    """Renders events in order and skips repetitions: coding agents report a tool call both as progress and as a chunk for programs."""
-
-    def __init__(self) -> None:
-        self._progress: dict[str, deque[str]] = {}
-        self._chunks: dict[str, deque[str]] = {}
-
-    def render(self, event: Event) -> str:
-        """The text of an event; empty if it is not new."""
-        text = event_text(event)
-        chunks = self._chunks.setdefault(event.session_id, deque(maxlen=REMEMBERED))
-        progress = self._progress.setdefault(event.session_id, deque(maxlen=REMEMBERED))
-        if event.kind is EventKind.PROGRESS:
-            progress.append(text)
-            if text in chunks:
-                chunks.remove(text)  # the same call may be repeated
-                return ""
-        elif event.kind is EventKind.DATA and (call := _call_of(event.body.get("chunk"))) is not None:
-            subject, status = call
-            known = [line for line in progress if subject in line]
-            if any(status in line for line in known) if status in TROUBLE else known:
-                return ""
-            chunks.append(text)
-        return text
 
 
 def event_text(event: Event) -> str:
@@ -74,45 +44,16 @@ def event_text(event: Event) -> str:
 
 
 def _chunk(chunk: Any) -> str:
-    """The text of a chunk, which may be any value. Coding agents have their own shapes (`agents.transcript`)."""
-    if isinstance(chunk, str):
-        return chunk
-    if not isinstance(chunk, Mapping | list | tuple):
-        return f"{chunk}"
+    """The text of a chunk, which may be any value. Empty for those of coding agents: each comes with a progress message that says the
+    same (`agents.transcript`)."""
     match chunk:
-        case {"tool": {"status": str(status)} as tool} if len(chunk) == 1:
-            return f"{_subject(tool)} ({status})"
-        case {"permission": {"decision": str(decision)} as asked} if len(chunk) == 1:
-            words = f"Permission {decision} for {_subject(asked)}"
-            return f"{words} ({asked['because']})." if asked.get("because") else words
-        case {"plan": list(steps)} if len(chunk) == 1 and steps and all(isinstance(step, Mapping) for step in steps):
-            return _plan(steps)
+        case str():
+            return chunk
         case {"stream": str(), "text": str(text)} if len(chunk) == 2:
             return text.rstrip()
+        case {"tool": {"status": _}} | {"permission": {"decision": _}} | {"plan": [{"status": _}, *_]} | {"trouble": {"vendor": _}}:
+            return "" if len(chunk) == 1 else json_text(chunk)
     return json_text(chunk)
-
-
-def _subject(call: Mapping[str, Any]) -> str:
-    kind = call.get("kind") or "tool"
-    return f"{kind}: {call['title']}" if call.get("title") else f"{kind}"
-
-
-def _plan(steps: list[Mapping[str, Any]]) -> str:
-    done = sum(step.get("status") == "completed" for step in steps)
-    now = next((step.get("step") for step in steps if step.get("status") == "in_progress"), "")
-    return f"Plan: {done} of {len(steps)} done{f', now: {now}' if now else ''}"
-
-
-def _call_of(chunk: Any) -> tuple[str, str] | None:
-    """The name of the call as progress shows it, and its status; None for any other chunk."""
-    match chunk:
-        case {"tool": {"status": str(status)} as tool}:
-            return _subject(tool), status
-        case {"permission": {"decision": str(decision)} as asked}:
-            return f"Permission {decision} for {_subject(asked)}", decision
-        case {"plan": list(steps)} if steps and all(isinstance(step, Mapping) for step in steps):
-            return _plan(steps), ""
-    return None
 
 
 def gist_of(result: Return) -> str:
@@ -176,7 +117,7 @@ class Watch:
                 self.words[event.session_id] = Word(text=text, fraction=event.body.get("fraction"))
 
 
-class Spent(NamedTuple):
+class SpendingTotal(NamedTuple):
     """Tokens and money."""
 
     tokens: int = 0
@@ -184,8 +125,10 @@ class Spent(NamedTuple):
     has_unknown: bool = False
     """Whether a model of unknown price was used."""
 
-    def plus(self, other: "Spent") -> "Spent":
-        return Spent(tokens=self.tokens + other.tokens, cost=self.cost + other.cost, has_unknown=self.has_unknown or other.has_unknown)
+    def plus(self, other: "SpendingTotal") -> "SpendingTotal":
+        return SpendingTotal(
+            tokens=self.tokens + other.tokens, cost=self.cost + other.cost, has_unknown=self.has_unknown or other.has_unknown
+        )
 
     def words(self) -> str:
         """`1,234 tokens, 0.0031`; `1,234 tokens, money unknown`; empty if nothing was spent."""
@@ -216,11 +159,11 @@ class SpendMeter:
         """Not shown."""
 
 
-def spent_by(records: "Sequence[Record]", settings: "Settings") -> Spent:
+def spent_by(records: "Sequence[Record]", settings: "Settings") -> SpendingTotal:
     """The spending of a tree. Tokens without a cost belong to a free model or one of unknown price."""
     tokens, cost = sum(record.tokens for record in records), sum(record.cost for record in records)
     is_open = any(record.tokens and not record.cost for record in records)
-    return Spent(tokens=tokens, cost=cost, has_unknown=is_open and not is_priced(settings))
+    return SpendingTotal(tokens=tokens, cost=cost, has_unknown=is_open and not is_priced(settings))
 
 
 def is_priced(settings: "Settings") -> bool:

@@ -21,7 +21,6 @@ from remit.core.agents import FLOW
 from remit.core.errors import Misused, Refused
 from remit.core.ids import CALLER
 from remit.core.request import COMPOSE
-from remit.core.states import Priority
 from remit.system.trust import CODE, approve, flow_item
 
 
@@ -38,14 +37,7 @@ def run(
     resume: Annotated[str | None, Option(metavar="SESSION", help="Resume this run of it: completed steps are not repeated.")] = None,
 ) -> Exit:
     """Run a flow and wait for its return: a sequence of delegations with references between them, declared in TOML."""
-    options: dict[str, Any] = {
-        "timeout": arguments.seconds(timeout, "--timeout"),
-        "priority": Priority.NORMAL,
-        "key": None,
-        "accept": (),
-        "budget": arguments.budget(budget or []),
-        "idle": None,
-    }
+    options: dict[str, Any] = {"timeout": arguments.seconds(timeout, "--timeout"), "budget": arguments.budget(budget or [])}
     if resume is not None:
         options["resume"] = stopped_session(project, resume)
     given, path = parameters or [], Path(flow)

@@ -374,7 +374,8 @@ def install(
             notes.append("`codex exec` calls remit's tools only with --approve; without it codex asks before each call.")
         if not project.as_json:
             _show(change, notes, undo=undo)
-        code = _consent(change, yes=yes, can_ask=can_ask)
+        settled = {Does.PASTE: Exit.BLOCKED, Does.NOTHING: Exit.OK}
+        code = settled[change.does] if change.does in settled else consent(yes=yes, can_ask=can_ask)
     except typer.Abort:  # Ctrl-C or end of input instead of an answer
         say_aside("\nNothing was changed.")
         return Exit.INTERRUPTED
@@ -385,12 +386,6 @@ def install(
     document = {"tool": tool, "file": change.name, "does": str(change.does), "is_made": is_made, "diff": change.diff(), "backup": backup}
     done = DONE.get(change.does, "").format(file=change.name, backup=backup) + ("" if undo else f"\n{change.tool.then}")
     return project.answer({**document, "notes": notes, "paste": change.paste or None}, done if is_made else lambda: None, code)
-
-
-def _consent(change: Change, *, yes: bool, can_ask: bool) -> Exit:
-    if change.does is Does.PASTE:
-        return Exit.BLOCKED
-    return Exit.OK if change.does is Does.NOTHING else consent(yes=yes, can_ask=can_ask)
 
 
 def consent(*, yes: bool, can_ask: bool) -> Exit:

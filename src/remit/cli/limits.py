@@ -7,7 +7,7 @@ from typer import Argument
 from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.cli.render import console, duration, say, table
-from remit.core.adaptive import SAMPLES, LearnedLimits, RunSample, learned_limits, percentile
+from remit.core.adaptive import SAMPLES, LearnedLimits, learned_limits, percentile
 from remit.core.agents import AgentSpec
 from remit.core.deadline import TimeLimits
 from remit.core.errors import Misused
@@ -45,29 +45,26 @@ def _look(store: Store | None, name: str, agent: Any, limits: TimeLimits) -> dic
     spec: AgentSpec | None = None if agent is None else agent.spec
     if not samples:
         return None
+    completed = [one.seconds for one in samples if one.is_completed]
     learned = learned_limits(samples, limits)
+    if learned is not None and spec is not None and spec.acts_for_caller:
+        learned = learned._replace(idle_seconds=None) if learned.timeout_seconds is not None else None
     return {
         "agent": name,
-        "completed": sum(one.is_completed for one in samples),
-        "stopped": sum(not one.is_completed for one in samples),
-        "p99": _p99(samples),
+        "completed": len(completed),
+        "stopped": len(samples) - len(completed),
+        "p99": percentile(completed) if completed else None,
         "timeout": limits.default_seconds if spec is None or spec.timeout_seconds is None else spec.timeout_seconds,
         "maximum": limits.maximum_seconds,
         "idle": None if spec is None else spec.idle_seconds,
         "learned_timeout": None if learned is None else learned.timeout_seconds,
         "learned_idle": None if learned is None else learned.idle_seconds,
-        "why": _why(learned, samples, spec),
+        "why": _why(learned, len(completed), spec),
     }
 
 
-def _p99(samples: list[RunSample]) -> float | None:
-    completed = [one.seconds for one in samples if one.is_completed]
-    return percentile(completed) if completed else None
-
-
-def _why(learned: LearnedLimits | None, samples: list[RunSample], spec: AgentSpec | None) -> str:
+def _why(learned: LearnedLimits | None, completed: int, spec: AgentSpec | None) -> str:
     if learned is None:
-        completed = sum(one.is_completed for one in samples)
         return "the settings suffice" if completed >= SAMPLES else f"{SAMPLES - completed} more completed runs are needed"
     is_declared = spec is not None and spec.timeout_seconds is not None
     return learned.reason + ("; the agent declares its timeout, which applies" if is_declared and learned.timeout_seconds else "")

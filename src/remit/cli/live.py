@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from remit.cli.events import EventText, Watch, gist_of
+from remit.cli.events import Watch, event_text, gist_of
 from remit.cli.render import count, duration, one_line, say_aside, short
 from remit.core.errors import RemitError
 from remit.core.events import Event, EventKind
@@ -78,13 +78,12 @@ class Lines(Silence):
     def __init__(self) -> None:
         self._began = time.time()
         self._last = 0.0
-        self._text = EventText()
         self._told: dict[str, set[str]] = {}
 
     def show(self, records: list[Record], watch: Watch, events: list[Event]) -> None:
         agents = {record.session_id: record.agent for record in records}
         lines = [line for record in records for line in self._changes(record)]
-        heard = [(event, self._text.render(event)) for event in events if event.kind is not EventKind.STEP]
+        heard = [(event, event_text(event)) for event in events if event.kind is not EventKind.STEP]
         lines += [(event.at, 1, agents[event.session_id], event.session_id, text) for event, text in heard if text]
         for at, _, agent, session_id, text in sorted(lines):
             self._last = max(self._last, at - self._began)  # the start of a child is printed only once it has run for a while
@@ -101,17 +100,15 @@ class Lines(Silence):
             known.add("end")
             if is_child and record.state is State.COMPLETED and "start" not in known:
                 return
-            words = f"{record.state}." if record.parent_id is None else f"{record.state}. {_gist(record)}"
+            words = f"{record.state}."
+            if record.parent_id is not None and record.result is not None:
+                words += f" {gist_of(record.result)}"
             if record.parent_id is not None or record.state is not State.REFUSED:
                 yield record.settled_at or record.created_at, 2, record.agent, record.session_id, words
 
     @staticmethod
     def _is_quick(record: Record) -> bool:
         return record.state.is_settled or time.time() - (record.started_at or record.created_at) < PATIENCE_SECONDS
-
-
-def _gist(record: Record) -> str:
-    return "" if record.result is None else gist_of(record.result)
 
 
 class Outcome(NamedTuple):
@@ -280,7 +277,7 @@ class LiveView:
         return result
 
 
-def gone_among(records: Sequence[Record], store: Store, root: Path) -> set[str]:
+def lost_sessions(records: Sequence[Record], store: Store, root: Path) -> set[str]:
     """Session ids whose process is gone."""
     if all(record.state.is_settled for record in records):
         return set()
@@ -292,7 +289,7 @@ async def report_dead_work(remit: "Remit", key: str | None = None) -> list[str]:
     """Report once that work of dead processes is waiting. Resumes it only if it has this `key`; returns the resumed sessions."""
     store = remit.store
     live = await off_loop(store.live)
-    gone = await off_loop(gone_among, live, store, remit.root) if live else set()
+    gone = await off_loop(lost_sessions, live, store, remit.root) if live else set()
     if not gone:
         return []
     holder = None if key is None else await off_loop(store.by_key, key)

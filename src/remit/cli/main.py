@@ -9,7 +9,7 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any
@@ -71,17 +71,13 @@ def _also(name: str) -> str | None:
 
 def _remit(context: typer.Context, version: Annotated[bool, Option("--version", help="Print the version and exit.")] = False) -> None:
     if version:
-        print_version()
+        from importlib.metadata import version as version_of
+
+        print(f"remit {version_of('remit')}")
     elif context.invoked_subcommand is None:
         from remit.cli.start import print_start
 
         print_start()
-
-
-def print_version() -> None:
-    from importlib.metadata import version
-
-    print(f"remit {version('remit')}")
 
 
 def app_for(arguments: Sequence[str]) -> typer.Typer:
@@ -151,8 +147,8 @@ def _exit_code(arguments: Sequence[str]) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # characters that the terminal lacks become question marks
     try:
-        with _trace():
-            return _run(arguments)
+        _continue_trace()
+        return _run(arguments)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except OSError as error:
@@ -183,15 +179,13 @@ def _unwritten(error: OSError) -> Exit:
     return report(Unavailable(f"Cannot write the output: {error.strerror or error}." if not error.filename else f"{error}."), as_json=False)
 
 
-@contextlib.contextmanager
-def _trace() -> Iterator[None]:
+def _continue_trace() -> None:
     """Continue the caller's trace if the environment names one."""
     if os.environ.get("TRACEPARENT"):
         from remit.core.delegation import ORIGIN
         from remit.core.ids import origin_in
 
         ORIGIN.set(origin_in(os.environ))
-    yield
 
 
 def console() -> None:

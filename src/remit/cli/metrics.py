@@ -41,7 +41,6 @@ from remit.core.metrics import (
     Tally,
     metrics_of,
 )  # fmt: skip
-from remit.core.ports import Store
 from remit.runtime.error_ledger import Entry, ErrorLedger
 
 FULL = 20
@@ -55,16 +54,12 @@ def metrics(
     """Show totals, rates and latency of delegations, errors by target and operation, and alerts.
 
     Exits 0 also when there are alerts."""
-    with project.history() as store:
-        found = _read(store, since)
-    empty = NOTHING_YET if store is None else "Nothing was delegated in that time."
-    return project.answer(found.to_dict, (lambda: _print_metrics(found)) if found.total else empty)
-
-
-def _read(store: Store | None, since: str | None) -> Metrics:
     now = time.time()
     begin = parse_time(since, "--since", now)
-    return metrics_of(Tally() if store is None else store.tally(begin, None), since=begin, until=now)
+    with project.history() as store:
+        found = metrics_of(Tally() if store is None else store.tally(begin, None), since=begin, until=now)
+    empty = NOTHING_YET if store is None else "Nothing was delegated in that time."
+    return project.answer(found.to_dict, (lambda: _print_metrics(found)) if found.total else empty)
 
 
 def _print_metrics(found: Metrics) -> None:
@@ -163,17 +158,13 @@ def ledger(
 def _print_ledger(entries: "Sequence[Entry]") -> None:
     """Code and frequency on one line, then the message, then the advice."""
     for entry in entries:
-        _print_error(entry)
-
-
-def _print_error(entry: "Entry") -> None:
-    head = painted(one_line(entry.code or entry.type), "bold red") + painted(f"  {one_line(entry.origin or '-')}", "bold")
-    head += painted(f"  {count(entry.recurrence_count, 'time')}, last {_seen(entry.last_seen)}", "dim")
-    fixed = painted(f"  {one_line(entry.fix_status)}", "green") if entry.fix_status != "not_addressed" else ""
-    print(head + fixed)
-    put(one_line(entry.message, 300), "  ")
-    if advice := entry.context.get("recommendation"):
-        put(one_line(at_the_prompt(str(advice)), 200), "  → ", style="yellow", label_style="yellow")
+        head = painted(one_line(entry.code or entry.type), "bold red") + painted(f"  {one_line(entry.origin or '-')}", "bold")
+        head += painted(f"  {count(entry.recurrence_count, 'time')}, last {_seen(entry.last_seen)}", "dim")
+        fixed = painted(f"  {one_line(entry.fix_status)}", "green") if entry.fix_status != "not_addressed" else ""
+        print(head + fixed)
+        put(one_line(entry.message, 300), "  ")
+        if advice := entry.context.get("recommendation"):
+            put(one_line(at_the_prompt(str(advice)), 200), "  → ", style="yellow", label_style="yellow")
 
 
 def _seen(iso_time: str) -> str:

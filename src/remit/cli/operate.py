@@ -23,6 +23,7 @@ from remit.core.settings import Settings
 from remit.core.states import State
 from remit.stores import must_have_no_password, without_password
 from remit.stores.rows import TABLES, Row, fit_columns
+from remit.system.files import walk
 from remit.system.liveness import living_owners
 from remit.system.settings_files import load_settings
 
@@ -106,10 +107,10 @@ def _files(root: Path) -> Iterator[Path]:
     for name in SAVED:
         if (root / name).is_file() and not (root / name).is_symlink():
             yield root / name
-        for folder, folders, names in os.walk(root / name):
+        for folder, folders, names in walk(root / name):
             here = PurePosixPath(Path(folder).relative_to(root).as_posix())
-            folders[:] = sorted(one for one in folders if str(here / one) not in _NOT_SAVED)
-            for one in sorted(names):
+            folders[:] = [one for one in folders if str(here / one) not in _NOT_SAVED]
+            for one in names:
                 path = Path(folder) / one
                 if str(here / one) not in (*_NOT_SAVED, *_LOGS) and path.is_file() and not path.is_symlink():
                     yield path
@@ -226,7 +227,11 @@ async def _prune(project: Project, days: float) -> Exit:
         known = remit.store.count()
         await remit.engine.clean_up()
         forgotten = known - remit.store.count()
-        freed = _prune_blobs(project, remit.store) if project.settings.engine.ships_files else 0
+        freed = 0
+        if project.settings.engine.ships_files:  # files that no delegation on record names
+            from remit.stores.blobs import open_blobs
+
+            freed = open_blobs(project.settings).prune(remit.store.heads).bytes
     freed += max(0, size - _bytes(project.folder))
     document = {"forgotten": forgotten, "freed_bytes": freed}
     return project.answer(
@@ -234,18 +239,12 @@ async def _prune(project: Project, days: float) -> Exit:
     )
 
 
-def _prune_blobs(project: Project, store: Store) -> int:
-    """Remove files of forgotten delegations from the object store; how many bytes."""
-    from remit.stores.blobs import open_blobs
-
-    return open_blobs(project.settings).prune(store.heads).bytes
-
-
 def _bytes(folder: Path) -> int:
     total = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):
-            total += path.stat().st_size if path.is_file() else 0
+    for place, _, names in walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_size
     return total
 
 

@@ -188,6 +188,10 @@ class Project:
             say(text)
         return code
 
+    def announce(self, event: str, fields: dict[str, Any], text: str) -> None:
+        """Print one of several events: a document with `--json`, else a line on stderr."""
+        say_json({"event": event, **fields}) if self.as_json else say_aside(text)
+
     def inside(self, place: str) -> str:
         """The path of a project file relative to the root."""
         return place.removeprefix(f"{self.root}/")

@@ -144,19 +144,16 @@ class Beginning(NamedTuple):
 
 def beginning_of(artifacts: Sequence[Artifact], root: Path) -> Beginning | None:
     """The beginning of the first readable Markdown report; None without one."""
+    from remit.system.artifact_files import read_inside
+
     for artifact in artifacts:
-        if artifact.type == "report" and artifact.path.lower().endswith((".md", ".markdown")) and (text := _report(root, artifact.path)):
-            return beginning(harmless(text))
+        is_report = artifact.type == "report" and artifact.path.lower().endswith((".md", ".markdown"))
+        if is_report and (data := read_inside(root, artifact.path, REPORT_BYTES)):
+            return _beginning(harmless(data.decode("utf-8", "replace")))
     return None
 
 
-def _report(root: Path, path: str) -> str:
-    from remit.system.artifact_files import read_inside
-
-    return (read_inside(root, path, REPORT_BYTES) or b"").decode("utf-8", "replace")
-
-
-def beginning(text: str, most: int = REPORT_LINES) -> Beginning:
+def _beginning(text: str, most: int = REPORT_LINES) -> Beginning:
     """The text up to the mark, else the paragraphs that fit; without the title, which the summary repeats."""
     lines = [line.rstrip() for line in text.splitlines()]
     while lines and (not lines[0] or lines[0].startswith("# ")):
@@ -178,7 +175,7 @@ def answer_outcome(project: "Project", outcome: "Outcome", *, was_interrupted: b
 
 
 def print_outcome(outcome: "Outcome") -> None:
-    print(title(outcome), flush=True)
+    print(_title(outcome), flush=True)
     if outcome.summary:
         say(outcome.summary)
     for artifact in outcome.artifacts:
@@ -186,36 +183,26 @@ def print_outcome(outcome: "Outcome") -> None:
         say_labelled("artifact", "green", f"{one_line(artifact.path, LONG)} ({artifact.type}){words}")
     for error in outcome.errors:
         _print_error(error, outcome.summary, outcome.next_steps)
-    print_warnings(outcome)
-    if outcome.commit:
-        say_labelled("commit", "green", outcome.commit)
-    if outcome.next_steps and not is_rehearsal(outcome):
-        _put_lines(outcome.next_steps, "  next  ", "cyan")
-
-
-def print_warnings(outcome: "Outcome") -> None:
-    """Print warnings. Applied edits of TODO.md are not warnings."""
     for warning in outcome.warnings:
         words = one_line(at_the_prompt(warning), LONG)
-        if words.startswith(FROM_TODO):
+        if words.startswith(FROM_TODO):  # an applied edit of TODO.md
             say_labelled("TODO.md", "cyan", words.removeprefix(FROM_TODO))
         else:
             say_labelled("warning", "yellow", words)
+    if outcome.commit:
+        say_labelled("commit", "green", outcome.commit)
+    if outcome.next_steps and not outcome.data.get("dry_run"):
+        _put_lines(outcome.next_steps, "  next  ", "cyan")
 
 
 def say_labelled(label: str, style: str, words: str) -> None:
     put(words, f"  {label}  ", label_style=style)
 
 
-def is_rehearsal(outcome: "Outcome") -> bool:
-    """Whether it is a `--dry-run`: nothing was done."""
-    return bool(outcome.data.get("dry_run"))
-
-
-def title(outcome: "Outcome") -> str:
+def _title(outcome: "Outcome") -> str:
     """The status, command, task and session."""
     task = "" if outcome.task_number is None else f"  task {outcome.task_number}"
-    if is_rehearsal(outcome):
+    if outcome.data.get("dry_run"):
         return f"{painted('○ rehearsal', 'dim')}  {outcome.command}{task}: nothing was changed"
     reasons = {"deadline": State.TIMEOUT, "idle": State.TIMEOUT, "cancelled": State.CANCELLED, "refused": State.REFUSED}
     status = State(outcome.status)
@@ -337,7 +324,8 @@ def listing(data: Any) -> list[str]:
         return [*out.splitlines(), *(["stderr:", *wrong.splitlines()] if wrong.strip() else [])]
     for name in ("content", "text"):
         text = data.get(name)
-        if isinstance(text, str) and text.strip() and data.get("encoding", "text") not in ("base64", "binary") and _is_of_a_source(data):
+        has_source = isinstance(data.get("path"), str) or isinstance(data.get("url"), str)
+        if has_source and isinstance(text, str) and text.strip() and data.get("encoding", "text") not in ("base64", "binary"):
             return text.splitlines()
     return []
 
@@ -345,10 +333,6 @@ def listing(data: Any) -> list[str]:
 def _are(items: Any, fields: Mapping[str, type]) -> TypeGuard[list[Mapping[str, Any]]]:
     is_list = isinstance(items, list) and bool(items)
     return is_list and all(isinstance(one, Mapping) and all(isinstance(one.get(n), t) for n, t in fields.items()) for one in items)
-
-
-def _is_of_a_source(data: Mapping[str, Any]) -> bool:
-    return isinstance(data.get("path"), str) or isinstance(data.get("url"), str)
 
 
 def _entries(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:

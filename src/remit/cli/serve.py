@@ -11,7 +11,7 @@ from typer import Option
 from remit.cli import arguments
 from remit.cli.exits import Exit
 from remit.cli.project import INSTALL_MCP, Project, has_mcp
-from remit.cli.render import claim_stdout, say_aside, say_json
+from remit.cli.render import claim_stdout, say_aside
 from remit.core.errors import Misused, Unavailable
 
 
@@ -81,25 +81,22 @@ class ServeMessages:
     """Prints one JSON document per event with `--json`, else lines on stderr."""
 
     def __init__(self, project: Project) -> None:
-        self._as_json = project.as_json
-
-    def _say(self, event: str, fields: dict[str, Any], text: str) -> None:
-        say_json({"event": event, **fields}) if self._as_json else say_aside(text)
+        self._announce = project.announce
 
     def opened(self, root: Path, apis: Mapping[str, str], token_file: Path) -> None:
         lines = [f"Serving {root}:", *(f"  {name:<8} {address}" for name, address in apis.items())]
         lines.append(f"Token of this user: {token_file}; for others: remit token new NAME. Ctrl-C stops it.")
         fields = {"root": str(root), "apis": apis, "doors": apis, "token_file": str(token_file)}  # doors: the older name of apis
-        self._say("serving", fields, "\n".join(lines))
+        self._announce("serving", fields, "\n".join(lines))
 
     def stopping(self, running: int, seconds: float) -> None:
         waits = f"{running} still running, at most {seconds:g} s; once more stops at once" if running else "nothing is running"
-        self._say("stopping", {"running": running, "seconds": seconds}, f"Stopping: no new work is accepted; {waits}.")
+        self._announce("stopping", {"running": running, "seconds": seconds}, f"Stopping: no new work is accepted; {waits}.")
 
     def stopped(self, *, handed_over: int, ended: int) -> None:
         parts = [f"{count} {what}" for count, what in ((handed_over, "handed over"), (ended, "stopped")) if count]
         text = "Stopped." + (f" Of the running work, {' and '.join(parts)}." if parts else "")
-        self._say("stopped", {"handed_over": handed_over, "ended": ended}, text)
+        self._announce("stopped", {"handed_over": handed_over, "ended": ended}, text)
 
 
 # ---- mcp

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated, Any, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -14,9 +14,9 @@ from typer import Option
 
 from remit.app import Remit
 from remit.cli.arguments import Session, parse_time
-from remit.cli.events import LOOK_SECONDS, EventText, Spent, Watch, gist_of, spent_by
+from remit.cli.events import LOOK_SECONDS, SpendingTotal, Watch, event_text, gist_of, spent_by
 from remit.cli.exits import Exit, exit_of_return, exit_of_state
-from remit.cli.live import GONE, STUCK_WORDS, gone_among, wait_for_resumed
+from remit.cli.live import GONE, STUCK_WORDS, lost_sessions, wait_for_resumed
 from remit.cli.project import NOTHING_YET, Project, find_session
 from remit.cli.render import (
     MARKS,
@@ -74,7 +74,7 @@ def show(
         record = find_session(store, session)
         records = below(store.tree(record.root_id), record.session_id) or [record]
         said = store.events(record.session_id)
-        gone = gone_among(records, store, project.root)
+        gone = lost_sessions(records, store, project.root)
     if project.as_json:
         spent = _spent(records, project)
         say_json(
@@ -130,9 +130,9 @@ def _costs(record: Record, records: list[Record], project: Project) -> Iterator[
         yield "in all", f"{_spent(records, project).words()}, with all delegations below"
 
 
-def _spent(records: list[Record], project: Project) -> Spent:
+def _spent(records: list[Record], project: Project) -> SpendingTotal:
     if not any(one.tokens or one.cost for one in records):
-        return Spent()
+        return SpendingTotal()
     try:
         settings = project.settings
     except Misused:  # spending is shown even if the settings are invalid
@@ -190,8 +190,7 @@ def _print_steps(record: Record) -> None:
 
 
 def _print_events(said: list[Event], *, every_event: bool) -> None:
-    text = EventText()
-    lines = [(event, words) for event in said if event.kind is not EventKind.STEP and (words := text.render(event))]
+    lines = [(event, words) for event in said if event.kind is not EventKind.STEP and (words := event_text(event))]
     if not lines:
         return
     shown = lines if every_event else lines[-EVENTS_SHOWN:]
@@ -203,24 +202,13 @@ def _print_events(said: list[Event], *, every_event: bool) -> None:
 # ---- status
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(NamedTuple):
+    """A queued or running delegation."""
+
     record: Record
     indent: int
-    doing: str
-    age_seconds: float
-    left_seconds: float
-    heard_seconds_ago: float
-    tokens: int
-    cost: float
-    stuck: str
-    """Why it looks stuck; empty if it does not."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return record_document(self.record) | {
-            "doing": self.doing, "age": self.age_seconds, "left": self.left_seconds, "heard": self.heard_seconds_ago,
-            "tokens": self.tokens, "cost": self.cost, "stuck": self.stuck or None,
-        }  # fmt: skip
+    now: dict[str, Any]
+    """What it does, and for how long: as in the JSON document."""
 
 
 class LiveDelegations:
@@ -239,15 +227,17 @@ class LiveDelegations:
         living = living_owners(self._store, self._run_folder) if records else set()
         return [
             Line(
-                record=record,
-                indent=indent,
-                doing=self._doing(record),
-                age_seconds=max(0.0, now - record.created_at),
-                left_seconds=max(0.0, record.deadline_at - now),
-                heard_seconds_ago=max(0.0, now - heard[record.session_id]),
-                tokens=self._watch.tokens.get(record.session_id, record.tokens),
-                cost=self._watch.costs.get(record.session_id, record.cost),
-                stuck=STUCK_WORDS[stuck(record, now, heard[record.session_id], living)],
+                record,
+                indent,
+                {
+                    "doing": self._doing(record),
+                    "age": max(0.0, now - record.created_at),
+                    "left": max(0.0, record.deadline_at - now),
+                    "heard": max(0.0, now - heard[record.session_id]),
+                    "tokens": self._watch.tokens.get(record.session_id, record.tokens),
+                    "cost": self._watch.costs.get(record.session_id, record.cost),
+                    "stuck": STUCK_WORDS[stuck(record, now, heard[record.session_id], living)] or None,
+                },
             )
             for record, indent in _walk(forest(records), 0)
         ]
@@ -280,7 +270,7 @@ def status(
             return Exit.OK
         lines = live.lines(time.time())
     shown = (lambda: console().print(_picture(lines, None))) if lines else "Nothing is queued or running. `remit history` lists the past."
-    return project.answer(lambda: {"active": len(lines), "delegations": [line.to_dict() for line in lines]}, shown)
+    return project.answer(lambda: {"active": len(lines), "delegations": [record_document(line.record) | line.now for line in lines]}, shown)
 
 
 def _watch(store: Store, delegations: LiveDelegations) -> None:
@@ -304,8 +294,8 @@ def _picture(lines: list[Line], rows: int | None) -> "RenderableType":
     if not lines:
         return Text("Nothing is queued or running; waiting.", style="dim")
     notes = []
-    for why in dict.fromkeys(line.stuck for line in lines if line.stuck):
-        named = [f"{line.record.agent} {short(line.record.session_id)}" for line in lines if line.stuck == why]
+    for why in dict.fromkeys(line.now["stuck"] for line in lines if line.now["stuck"]):
+        named = [f"{line.record.agent} {short(line.record.session_id)}" for line in lines if line.now["stuck"] == why]
         notes.append(Text(f"! {list_some(named, NAMED)}: {why}", style="bold red"))
     kept = lines if rows is None else lines[: max(1, rows - len(notes))]
     more = f"; {len(lines) - len(kept)} more do not fit" if len(kept) < len(lines) else ""
@@ -318,21 +308,20 @@ def _table(lines: list[Line], *, is_moving: bool) -> "RenderableType":
     now = time.time()
     is_roomy = console().width >= ROOMY_COLUMNS
     names = ["", "agent", "session", "doing", "age", "left", *(["heard"] if is_roomy else [])]
-    names += ["tokens"] if any(line.tokens for line in lines) else []
-    names += ["money"] if any(line.cost for line in lines) else []
+    names += ["tokens"] if any(line.now["tokens"] for line in lines) else []
+    names += ["money"] if any(line.now["cost"] for line in lines) else []
     shown = table(*names, shrinking=("doing",))
-    for line in lines:
-        record = line.record
+    for record, indent, said in lines:
         cells = {
-            "": GONE_MARK if line.stuck else state_mark(record.state, now if is_moving else None),
-            "agent": Text("  " * line.indent + one_line(record.agent, 40 if is_roomy else 24 - 2 * line.indent), style="bold"),
-            "session": record.session_id if is_roomy and not line.indent else Text(short(record.session_id), style="dim"),
-            "doing": cut(line.doing),
-            "age": duration(line.age_seconds),
-            "left": Text(duration(line.left_seconds), style="yellow" if line.left_seconds < 5 else ""),
-            "heard": f"{duration(line.heard_seconds_ago)} ago",
-            "tokens": f"{line.tokens:,}" if line.tokens else "",
-            "money": money(line.cost) if line.cost else "",
+            "": GONE_MARK if said["stuck"] else state_mark(record.state, now if is_moving else None),
+            "agent": Text("  " * indent + one_line(record.agent, 40 if is_roomy else 24 - 2 * indent), style="bold"),
+            "session": record.session_id if is_roomy and not indent else Text(short(record.session_id), style="dim"),
+            "doing": cut(said["doing"]),
+            "age": duration(said["age"]),
+            "left": Text(duration(said["left"]), style="yellow" if said["left"] < 5 else ""),
+            "heard": f"{duration(said['heard'])} ago",
+            "tokens": f"{said['tokens']:,}" if said["tokens"] else "",
+            "money": money(said["cost"]) if said["cost"] else "",
         }
         shown.add_row(*(cells[name] for name in names))
     return shown
@@ -372,7 +361,7 @@ def history(
     with project.history() as store:
         if store is not None:
             records = store.history(replace(query, root_id=find_session(store, tree).root_id if tree else None))
-            gone = gone_among(records, store, project.root)
+            gone = lost_sessions(records, store, project.root)
     empty = NOTHING_YET if store is None else "No delegation matches."
     return project.answer(
         lambda: {"delegations": [record_document(r) | {"stuck": GONE if r.session_id in gone else None} for r in records]},
@@ -427,7 +416,7 @@ def _events(store: Store, project: Project, asked: Record) -> Iterator[tuple[Eve
     while True:
         # Check the process before reading the record: a return written just before its end is still seen.
         known = store.get(asked.session_id) if time.monotonic() > checked_at + OWNER_SECONDS else None
-        is_gone = known is not None and bool(gone_among([known], store, project.root))
+        is_gone = known is not None and bool(lost_sessions([known], store, project.root))
         if known is not None:
             checked_at = time.monotonic()
         if (seen := store.change_stamp()) != stamp or is_gone:
@@ -442,9 +431,8 @@ def _events(store: Store, project: Project, asked: Record) -> Iterator[tuple[Eve
 
 
 def _follow(store: Store, asked: Record, events: Iterator[tuple[Event, str]], project: Project) -> Exit:
-    rendered = EventText()
     for event, agent in events:
-        text = rendered.render(event)
+        text = event_text(event)
         if not text or event.kind is EventKind.STEP:
             continue
         label = f"{moment(event.at)[11:]}.{int(event.at * 1000) % 1000:03} {agent} {short(event.session_id)} {event.kind:<9}"
@@ -502,7 +490,7 @@ async def _cancel(project: Project, session_id: str, reason: str) -> Exit:
     async with project.open(approver=None) as remit:
         record = await remit.describe(session_id)
         resumed: list[str] = []
-        if await asyncio.to_thread(gone_among, [record], remit.store, project.root):  # it must be taken over before it can be cancelled
+        if await asyncio.to_thread(lost_sessions, [record], remit.store, project.root):  # it must be taken over before it can be cancelled
             resumed = (await remit.recover()).resumed
         code = _cancelled(project, await remit.cancel(session_id, reason), session_id)
         await wait_for_resumed(remit, [one for one in resumed if one != session_id], as_json=project.as_json)

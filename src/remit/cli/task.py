@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from remit.board.archive import archived_tasks
+from remit.board import task_commands
 from remit.board.board import Board
-from remit.board.plans import Plan, read_plan
+from remit.board.plans import Plan
 from remit.board.task import LANDING, PhaseStatus, Priority, Task
+from remit.board.task_prompts import plan_at
 from remit.board.view import TaskState, View, next_command, view_of
-from remit.board.write_set import LARGEST_BYTES
 from remit.cli.arguments import number_of, numbers_of
 from remit.cli.exits import Exit
 from remit.cli.project import Project
@@ -24,7 +24,6 @@ from remit.cli.results import answer_outcome
 from remit.core.errors import Misused, Refused
 from remit.core.record import HistoryQuery, Record
 from remit.core.routing import check_language
-from remit.system.artifact_files import read_inside
 
 if TYPE_CHECKING:
     from remit.board.outcome import Outcome
@@ -47,7 +46,7 @@ def task(
     project: Project,
     text: Annotated[list[str] | None, Argument(metavar="TEXT", help="The task in your words; or the number of a task to show.")] = None,
     title: Annotated[str, Option(help="Default: the first sentence of the text.")] = "",
-    priority: Annotated[str, Option(help="high, medium or low.")] = "medium",
+    priority: Annotated[Priority, Option(help="high, medium or low.", case_sensitive=False)] = Priority.MEDIUM,
     effort: Annotated[str, Option(help="How much work it is, in your words: 3h, a day.")] = "",
     language: Annotated[str, Option(help="lean, python, …: decides which agents work on it.")] = "",
     depends: Annotated[str, Option(metavar="R", help="The tasks it waits for, like 3,5-7.")] = "",
@@ -72,7 +71,7 @@ def task(
     asked = {"--recover": recover, "--abandon": abandon, "--divide": divide, "--sync": sync or None, "--review": review}
     what, which, words = _only_one({name: str(value) for name, value in asked.items() if value is not None}, words)
     given: dict[str, object] = {"--title": title, "--effort": effort, "--language": language, "--depends": depends, "--accept": accept}
-    given["--priority"] = priority if priority != "medium" else ""
+    given["--priority"] = priority is not Priority.MEDIUM
     is_number = what == "" and words.isascii() and words.lstrip("#").isdigit()
     _check_options(f"the number of a task: {words} shows it" if is_number else what, reason, given)
     board = Board(project.root)
@@ -82,10 +81,14 @@ def task(
         from remit.cli.board_commands import review_one
 
         return review_one(project, which, dry_run=dry_run)
-    done = _done(board, what, words, which, reason, force=force, dry_run=dry_run)
-    if done is None and language:
-        _check_language(project, language)
-    outcome = done or _recorded(board, words, title, _priority(priority), (effort, language, depends), accept or [], dry_run=dry_run)
+    if what:
+        outcome = _changed(board, what, words, which, reason, force=force, dry_run=dry_run)
+    else:
+        if language:
+            _check_language(project, language)
+        fields: dict[str, Any] = {"priority": priority, "effort": effort, "language": language or None, "accept": tuple(accept or ())}
+        fields["dependencies"] = tuple(numbers_of(depends)) if depends.strip() else ()
+        outcome = task_commands.record(board, _new_task(words, title, **fields), dry_run=dry_run)
     return answer_outcome(project, outcome)
 
 
@@ -97,32 +100,19 @@ def _check_language(project: Project, language: str) -> None:
         check_language(language, (*settings.languages, *agents), settings.routing)
 
 
-def _done(board: "Board", what: str, words: str, which: str, reason: str, *, force: bool, dry_run: bool) -> "Outcome | None":
-    """Run the operation of a flag; None: record a task."""
+def _changed(board: Board, what: str, words: str, which: str, reason: str, *, force: bool, dry_run: bool) -> "Outcome":
+    """Run the operation of a flag."""
     if what == "--sync":
-        from remit.board.task_commands import sync
-
-        return sync(board, dry_run=dry_run)
+        return task_commands.sync(board, dry_run=dry_run)
     if what == "--divide":
-        from remit.board.task_commands import divide
-
-        return divide(board, number_of(which, "remit task --divide N [PROMPT]"), words, force=force, dry_run=dry_run)
-    if what in ("--abandon", "--recover"):
-        from remit.board.task_commands import abandon, recover
-
-        numbers = numbers_of(which, f"remit task {what} R" + (" --reason 'why'" if what == "--abandon" else ""))
-        if what == "--recover":
-            return recover(board, numbers, dry_run=dry_run)
-        return abandon(board, numbers, reason, force=force, dry_run=dry_run)
-    return None
+        return task_commands.divide(board, number_of(which, "remit task --divide N [PROMPT]"), words, force=force, dry_run=dry_run)
+    numbers = numbers_of(which, f"remit task {what} R" + (" --reason 'why'" if what == "--abandon" else ""))
+    if what == "--recover":
+        return task_commands.recover(board, numbers, dry_run=dry_run)
+    return task_commands.abandon(board, numbers, reason, force=force, dry_run=dry_run)
 
 
-def _recorded(
-    board: "Board", words: str, title: str, priority: "Priority", more: tuple[str, str, str], accept: list[str], *, dry_run: bool
-) -> "Outcome":
-    from remit.board.task_commands import NewTask, record
-
-    effort, language, depends = more
+def _new_task(words: str, title: str, **fields: Any) -> task_commands.NewTask:
     if not words and not title.strip():
         raise Misused(f"A task needs a text. Usage: {TASK_USAGE}", advice="`remit task --help` shows what else can be done to tasks.")
     if words in MEANT_FOR_BOARD and not title:
@@ -130,16 +120,7 @@ def _recorded(
             f"`remit task TEXT` would record a task named {words!r}.",
             advice=f"`remit board` lists the tasks. To record it all the same: remit task {words} --title {words}",
         )
-    wanted = NewTask(
-        text=words or title,
-        title=title,
-        priority=priority,
-        effort=effort,
-        language=language or None,
-        dependencies=tuple(numbers_of(depends)) if depends.strip() else (),
-        accept=tuple(accept),
-    )
-    return record(board, wanted, dry_run=dry_run)
+    return task_commands.NewTask(text=words or title, title=title, **fields)
 
 
 def _only_one(asked: dict[str, str], words: str) -> tuple[str, str, str]:
@@ -165,13 +146,6 @@ def _check_options(what: str, reason: str, given: dict[str, object]) -> None:
         raise Misused(f"{idle[0]} is for recording a task, and cannot be combined with {what}.", advice="Leave it out.")
 
 
-def _priority(text: str) -> "Priority":
-    found = Priority.parse(text)
-    if found is None:
-        raise Misused(f"Unknown priority {text!r}.", advice="Use high, medium or low.")
-    return found
-
-
 DELEGATIONS_SHOWN = 5
 NAMED = 12
 """Number of other tasks named in one line."""
@@ -191,18 +165,18 @@ _PHASE_MARKS = {
 def show_task(project: Project, board: Board, text: str) -> Exit:
     """Print one task, archived ones included. Raises `Misused`: "Task N not found"."""
     number = number_of(text, SHOW_USAGE)
-    view = view_of(board, archived_tasks(board), with_archive=True)
+    view = view_of(board, with_archive=True)
     task = next((one for one in view.tasks if one.number == number), None)
     if task is None:
         raise Misused(f"Task {number} not found", advice="`remit board` lists the tasks.")
-    plan, delegations = _plan(board.root, task), _delegations(project, task)
+    plan, delegations = plan_at(board.root, task.plan_path), _delegations(project, task)
     return project.answer(
         lambda: _document(view, task, plan, delegations), lambda: print("\n".join(_lines(view, task, plan, delegations, board.root)))
     )
 
 
-def _document(view: View, task: Task, plan: "Plan | None", delegations: "list[Record]") -> dict[str, Any]:
-    phases = [{"number": one.number, "name": one.name, "status": str(one.status), "goal": one.goal} for one in plan.phases] if plan else []
+def _document(view: View, task: Task, plan: Plan, delegations: "list[Record]") -> dict[str, Any]:
+    phases = [{"number": one.number, "name": one.name, "status": str(one.status), "goal": one.goal} for one in plan.phases]
     return {
         **view.entry(task),
         "needed_by": _needed_by(view, task),
@@ -221,7 +195,7 @@ def _document(view: View, task: Task, plan: "Plan | None", delegations: "list[Re
     }
 
 
-def _lines(view: View, task: Task, plan: "Plan | None", delegations: "list[Record]", root: Path) -> Iterator[str]:
+def _lines(view: View, task: Task, plan: Plan, delegations: "list[Record]", root: Path) -> Iterator[str]:
     wide = columns()
     yield from (painted(line, "bold") for line in fitting(f"{task.number}. {cut_cells(task.title, 400)}").split("\n"))
     archived = " · archived" if task.number in view.archived else ""
@@ -232,7 +206,7 @@ def _lines(view: View, task: Task, plan: "Plan | None", delegations: "list[Recor
         yield from (f"  {painted(f'{label:<12}', 'dim')} {first}", *(" " * 15 + line for line in more))
     if task.artifacts or task.plan_path:
         yield from ("", painted("Files", "bold"), *_files(root, task))
-    if plan is not None and plan.phases:
+    if plan.phases:
         yield from ("", painted("Plan", "bold"))
         for phase in plan.phases:
             mark, style = _PHASE_MARKS[phase.status]
@@ -301,12 +275,6 @@ def _files(root: Path, task: Task) -> Iterator[str]:
         yield f"  {cut_cells(path, 200)}  {painted(kind, 'dim')}  {state}{words}"
 
 
-def _plan(root: Path, task: Task) -> "Plan | None":
-    """The plan, if it is a file of the project: state.json may name any path."""
-    data = read_inside(root, task.plan_path, LARGEST_BYTES)
-    return read_plan(data.decode(errors="replace")) if data is not None else None
-
-
 def _delegations(project: Project, task: Task) -> "list[Record]":
     """The newest delegations of a task."""
     with project.history() as store:
@@ -337,9 +305,7 @@ def todo(
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask, however many there are.")] = False,
 ) -> Exit:
     """Archive completed and abandoned tasks with their folders, and name folders that belong to no task."""
-    from remit.board.task_commands import todo as archive
-
-    outcome = archive(Board(project.root), agreed=lambda tasks: yes or _asked(tasks), dry_run=dry_run)
+    outcome = task_commands.todo(Board(project.root), agreed=lambda tasks: yes or _asked(tasks), dry_run=dry_run)
     return answer_outcome(project, outcome)
 
 

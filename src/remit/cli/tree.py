@@ -19,7 +19,6 @@ from remit.cli.events import Watch, Word, gist_of, parameters_hint
 from remit.cli.render import MARKS, count, duration, error_console, one_line, short
 from remit.core.events import Event
 from remit.core.record import Record
-from remit.core.result import Artifact
 from remit.core.states import State
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -97,16 +96,13 @@ def _hang(tree: Tree, node: Node, view: View, folds: bool, most: int | None) -> 
         kept = sorted(range(len(children)), key=lambda place: (children[place].is_quiet, -place))[:limit]
         left_out = [child for place, child in enumerate(children) if place not in kept]
         children = [node.children[place] for place in sorted(kept)]
-        tree.add(Text(f"… and {len(left_out)} more ({_tally(left_out)})", style="dim"))
+        states = ", ".join(f"{number} {state}" for state, number in Counter(one.record.state for one in left_out).items())
+        tree.add(Text(f"… and {len(left_out)} more ({states})", style="dim"))
     for child in children:
         folded = child.size() - 1 if folds and child.is_quiet else 0
         branch = tree.add(_line(child, view, folded))
         if not folded:
             _hang(branch, child, view, folds, most)
-
-
-def _tally(nodes: Sequence[Node]) -> str:
-    return ", ".join(f"{number} {state}" for state, number in Counter(node.record.state for node in nodes).items())
 
 
 # ---- one line
@@ -168,15 +164,10 @@ def _settled_part(record: Record, view: View) -> Text:
         if record.state is not State.REFUSED:
             line.append(f"{' ' if line else ''}{duration(result.metadata.duration_seconds)}")
         if result.artifacts:
-            line.append(f"  {count(len(result.artifacts), 'artifact')} ({_level(result.artifacts)})", style="green")
+            weakest = min((str(one.evidence) for one in result.artifacts), key=("claimed", "checked", "verified").index)
+            line.append(f"  {count(len(result.artifacts), 'artifact')} ({weakest})", style="green")
         line.append(f"  {one_line(gist_of(result))}", style="dim")
     return line
-
-
-def _level(artifacts: Sequence[Artifact]) -> str:
-    """The weakest evidence level of the artifacts."""
-    order = ("claimed", "checked", "verified")
-    return min((str(a.evidence) for a in artifacts), key=order.index)
 
 
 class LiveTree:

@@ -10,7 +10,7 @@ from typer import Option
 from remit.cli import arguments
 from remit.cli.exits import Exit
 from remit.cli.project import Project
-from remit.cli.render import console, duration, say_aside, say_json, table
+from remit.cli.render import console, duration, table
 from remit.system.threads import off_loop
 
 
@@ -40,29 +40,27 @@ async def _work(project: Project, names: list[str] | None, stop_seconds: float) 
         served = ", ".join(names) if names else "all agents"
         chosen = project.settings.engine
         where = f"project {chosen.project}"
-        _say(project, "working", {"agents": names, "owner": remit.owner.owner_id}, f"Taking work for {served} of {where}. Ctrl-C stops it.")
+        project.announce(
+            "working", {"agents": names, "owner": remit.owner.owner_id}, f"Taking work for {served} of {where}. Ctrl-C stops it."
+        )
         await stopping.wait()
         stopping.clear()
         handed_over = await remit.engine.drain()
         running = len(remit.engine.live())
-        _say(project, "stopping", {"handed_over": handed_over, "running": running}, _stopping(len(handed_over), running, stop_seconds))
+        project.announce("stopping", {"handed_over": handed_over, "running": running}, _stopping(len(handed_over), running, stop_seconds))
         idle = asyncio.ensure_future(remit.engine.wait_idle())
         again = asyncio.ensure_future(stopping.wait())
         await asyncio.wait([idle, again], timeout=stop_seconds, return_when=asyncio.FIRST_COMPLETED)
         for waiting in (idle, again):
             waiting.cancel()
         await asyncio.wait([idle, again])
-    _say(project, "stopped", {}, "Stopped.")
+    project.announce("stopped", {}, "Stopped.")
 
 
 def _stopping(handed_over: int, running: int, seconds: float) -> str:
     given = f" {handed_over} handed to other workers." if handed_over else ""
     waits = f"{running} still running, at most {seconds:g} s; once more stops at once" if running else "nothing is running"
     return f"Stopping: no new work is taken; {waits}.{given}"
-
-
-def _say(project: Project, event: str, fields: dict[str, Any], text: str) -> None:
-    say_json({"event": event, **fields}) if project.as_json else say_aside(text)
 
 
 def workers(project: Project) -> Exit:

@@ -16,11 +16,12 @@ from typer import Argument, Option
 from remit.board.board import Board
 from remit.board.claims import holder_of
 from remit.board.implement import merge_work
+from remit.board.task import State as BoardState
 from remit.board.task import Task
 from remit.board.task_landing import forget_work
 from remit.cli import completion
 from remit.cli.exits import Exit
-from remit.cli.live import GONE, gone_among
+from remit.cli.live import GONE, lost_sessions
 from remit.cli.project import Project, find_session, need_store
 from remit.cli.render import MARKS, ROOMY_COLUMNS, console, count, cut, duration, harmless, one_line, say, say_aside, short, table
 from remit.core.cache import CACHE_KEYS
@@ -127,7 +128,8 @@ def _places(project: Project, names: Sequence[str]) -> list[Place]:
         workspace for session_id in list_workspaces(project.root) if (workspace := load_workspace(project.root, session_id)) is not None
     ]
     found.sort(key=lambda workspace: workspace.made_at)
-    tasks = {workspace.session_id: _task_of(project, workspace.task) for workspace in found if workspace.task}
+    board = Board(project.root).look().state if any(workspace.task for workspace in found) else BoardState()
+    tasks = {workspace.session_id: board.find(workspace.task) for workspace in found if workspace.task}
     with project.history() as store:
         if names:
             found = _named(store, found, names)
@@ -135,7 +137,7 @@ def _places(project: Project, names: Sequence[str]) -> list[Place]:
         sessions = {workspace.session_id: last.get(workspace.session_id, workspace.session_id) for workspace in found}
         records = {} if store is None else {name: store.get(session) for name, session in sessions.items() if session}
         known = [record for record in records.values() if record is not None]
-        gone = set() if store is None else gone_among(known, store, project.root)
+        gone = set() if store is None else lost_sessions(known, store, project.root)
 
     def place(workspace: "Workspace") -> Place:
         record = records.get(workspace.session_id)
@@ -149,10 +151,6 @@ def _places(project: Project, names: Sequence[str]) -> list[Place]:
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return list(pool.map(place, found))
-
-
-def _task_of(project: Project, number: int) -> "Task | None":
-    return Board(project.root).look().state.find(number)
 
 
 def _in_use(project: Project, number: int) -> str:

@@ -125,12 +125,16 @@ class Budget:
             return f"{limits.cost:g} of money"
         return None
 
-    def enter(self) -> None:
+    def enter(self) -> bool:
+        """Whether other processes draw from it, too."""
         scope: Budget | None = self
+        is_shared = False
         while scope is not None:
             scope.delegations += 1
             scope.alive += 1
+            is_shared = is_shared or scope.is_shared
             scope = scope.outer
+        return is_shared
 
     def leave(self) -> None:
         scope: Budget | None = self

@@ -62,6 +62,8 @@ class CallStep(Step):
     request: Request
     has_references: bool = field(default=True, compare=False)
     """False: its parameters are given to the agent as they are."""
+    has_options: bool = field(default=True, compare=False)
+    """False: it is an agent and its parameters, nothing else."""
 
     def to_dict(self) -> dict[str, Any]:
         asked = self.request
@@ -181,29 +183,29 @@ def _bounds(step: ParallelStep | EachStep) -> dict[str, Any]:
 
 # ---- made by programs
 
-Asked = str | Request | Step
+StepLike = str | Request | Step
 """The name of an agent, `call(…)`, or steps."""
 
 
-def sequence(*steps: Asked, result: object = None, **named: Asked) -> SequenceStep:
+def sequence(*steps: StepLike, result: object = None, **named: StepLike) -> SequenceStep:
     """Run steps in order; the first that does not complete ends the sequence. A keyword is the id of its step.
 
     Data: a list of the data of the steps; with `result`, the value of that reference."""
     return SequenceStep(steps=_steps(steps, named), result={"$": result} if isinstance(result, str | int) else result)
 
 
-def parallel(*steps: Asked, limit: int | None = None, need: Need = ALL, **named: Asked) -> ParallelStep:
+def parallel(*steps: StepLike, limit: int | None = None, need: Need = ALL, **named: StepLike) -> ParallelStep:
     """Run all steps at once, at most `limit` at a time. Completes when `need` of them complete; data in step order."""
     return ParallelStep(steps=_steps(steps, named), limit=limit, need=need)
 
 
-def each(step: Asked, /, *, over: object, into: str = "", limit: int | None = None, need: Need = ALL) -> EachStep:
+def each(step: StepLike, /, *, over: object, into: str = "", limit: int | None = None, need: Need = ALL) -> EachStep:
     """Run one step for each item of `over`, a reference such as "0#/files" or a list. The item is its parameter
     `into`, or `{"$": "item"}`."""
     return EachStep(step=_step(step), over=_over(over), into=into, limit=limit, need=need)
 
 
-def first(*steps: Asked, **named: Asked) -> FirstStep:
+def first(*steps: StepLike, **named: StepLike) -> FirstStep:
     """Run all steps at once. The first that completes is the result; the others are cancelled."""
     return FirstStep(steps=_steps(steps, named))
 
@@ -218,11 +220,11 @@ def best(of: int, asked: str | Request, /, *, by: str = BY_ACCEPT) -> BestStep:
     return BestStep(step=step, of=of, by=by)
 
 
-def _steps(steps: Iterable[Asked], named: Mapping[str, Asked]) -> tuple[Step, ...]:
+def _steps(steps: Iterable[StepLike], named: Mapping[str, StepLike]) -> tuple[Step, ...]:
     return (*map(_step, steps), *(replace(_step(one), id=name) for name, one in named.items()))
 
 
-def _step(asked: Asked) -> Step:
+def _step(asked: StepLike) -> Step:
     if isinstance(asked, Step):
         return asked
     if isinstance(asked, Request):
@@ -257,26 +259,29 @@ def composition_from(document: Mapping[str, Any]) -> Step:
     if not isinstance(inputs, Mapping):
         raise Misused(f"input must be an object, not {shorten(repr(inputs), 60)}.", advice='Write e.g. "input": {"path": "src"}.')
     try:
-        reading = _Reading(has_references=b'"$' in to_json(document, fallback=repr))
+        reading = _DocumentReader(has_references=b'"$' in to_json(document, fallback=repr))
     except ValueError:  # too deep, or not JSON: the fault is found at its place
-        reading = _Reading(has_references=True)
+        reading = _DocumentReader(has_references=True)
     root = reading.step({name: value for name, value in document.items() if name != INPUT}, ())
     _Scope(reading.ids, frozenset(inputs)).check(root, ())
     return root
 
 
-Place = tuple[int, ...]
-"""The positions of the enclosing steps and of the step itself, outermost first."""
+Place = tuple[int | str, ...]
+"""The positions of the enclosing steps and of the step itself, outermost first; when it runs, with the items it runs for."""
+
+
+def dotted(place: Place) -> str:
+    """`1[3].0`"""
+    return str(place[0]) if len(place) == 1 else ".".join(map(str, place)).replace(".[", "[")
 
 
 def words_for(place: Place, id: str = "") -> str:
     """`Step 1.0 (files)`: the name of a step in messages."""
-    if not place:
-        return "The composition"
-    return f"Step {'.'.join(map(str, place))}" + (f" ({id})" if id else "")
+    return (f"Step {dotted(place)}" if place else "The composition") + (f" ({id})" if id else "")
 
 
-class _Reading:
+class _DocumentReader:
     def __init__(self, *, has_references: bool) -> None:
         self._has_references = has_references
         self._count = 0
@@ -302,11 +307,13 @@ class _Reading:
         if not document.keys() <= _KNOWN[kind]:
             raise _unknown_key(document, kind, where)
         if kind == "call":
-            request = _request(document, where)
-            return CallStep(request=request, id=id_, has_references=self._has_references and has_references(request.parameters))
-        return self._made(kind, document, place, where, id_)
+            options = OPTIONS & document.keys()
+            request = _request(document, options, where)
+            is_open = self._has_references and has_references(request.parameters)
+            return CallStep(request=request, id=id_, has_references=is_open, has_options=bool(options))
+        return self._build(kind, document, place, where, id_)
 
-    def _made(self, kind: str, document: Mapping[str, Any], place: Place, where: str, id_: str) -> Step:
+    def _build(self, kind: str, document: Mapping[str, Any], place: Place, where: str, id_: str) -> Step:
         match kind:
             case "each":
                 if "over" not in document:
@@ -345,7 +352,7 @@ class _Reading:
         if agent.__class__ is not str or not agent or parameters.__class__ is not dict:
             return None
         self._count += 1
-        return CallStep(request=Request(agent, parameters), has_references=False)
+        return CallStep(request=Request(agent, parameters), has_references=False, has_options=False)
 
     def _id(self, value: object, place: Place) -> str:
         if value == "":
@@ -375,12 +382,12 @@ def _unknown_key(document: Mapping[str, Any], kind: str, where: str) -> Misused:
     return _fault(where, f"unknown key {shorten(repr(name), 60)}", advice)
 
 
-def _request(document: Mapping[str, Any], where: str) -> Request:
+def _request(document: Mapping[str, Any], options: Iterable[str], where: str) -> Request:
     parameters = document.get("parameters")
     if parameters is not None and not isinstance(parameters, Mapping):
         raise _fault(where, f"parameters are an object, not {shorten(repr(parameters), 60)}", "")
     try:
-        return call(document["call"], parameters=parameters, **{name: document[name] for name in OPTIONS & document.keys()})
+        return call(document["call"], parameters=parameters, **{name: document[name] for name in options})
     except Misused as fault:
         raise _fault(where, fault.message.rstrip("."), fault.advice, fault.code) from None
 
@@ -503,6 +510,10 @@ class _Scope:
             raise _fault(where, f"over is a reference or a list, not {shorten(repr(step.over), 60)}", 'Write e.g. "over": "0#/files".')
         if step.into and not isinstance(step.step, CallStep):
             raise _fault(where, "into needs a call; steps inside refer to the item themselves", 'Write {"$": "item"} in their parameters.')
+        if step.into and isinstance(step.step, CallStep) and step.into in step.step.request.parameters:
+            raise _fault(
+                where, f"the call has the parameter {step.into!r:.60} already", "Name another parameter in into, or leave it out there."
+            )
         inside = (value for one in walk(step.step) for value in one.values())
         if not step.into and not any(one.step == ITEM for one in references_in(list(inside))):
             raise _fault(where, "no step inside takes the item", 'Name the parameter in into, or write {"$": "item"}.')

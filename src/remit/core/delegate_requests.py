@@ -315,7 +315,7 @@ class Reader:
         """Parse a request. Raises `DelegateError` with the allowed values. `also`: arguments that an API accepts
         beside those of the tool."""
         arguments, unknown = _known_arguments(given, (*ARGUMENTS, *also))
-        spec = self._meant(arguments.get("target"), arguments.get("operation"))
+        spec = self._resolve(arguments.get("target"), arguments.get("operation"))
         if spec.kind == NOT_APPROVED:
             message = f"{spec.name} is declared in {spec.source}, which is not approved."
             raise DelegateError(message, code="NOT_TRUSTED", advice="Review and approve: remit trust")
@@ -332,7 +332,7 @@ class Reader:
             also={name: arguments[name] for name in also if name in arguments},
         )
 
-    def _meant(self, target: object, operation: object) -> AgentSpec:
+    def _resolve(self, target: object, operation: object) -> AgentSpec:
         try:
             return self._catalogue.find(target, operation)
         except DelegateError:
@@ -376,7 +376,7 @@ class Reader:
         root = composition_from(composition)
         for step, request in requests_in(root):
             try:
-                self._meant(request.agent, None)
+                self._resolve(request.agent, None)
             except DelegateError as error:
                 raise DelegateError(f"{name_of(step, root)}: {error.message}", code=error.code, advice=error.advice) from None
             if further := [name for name in request.options() if name not in STEP_OPTIONS]:

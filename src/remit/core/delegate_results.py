@@ -307,7 +307,7 @@ def shorten_result(result: DelegateResult, characters: int = SHOWN_CHARACTERS, *
     if characters >= LEAST_CHARACTERS:
         if result.success and result.metadata.agent_id == READ and isinstance(result.data, Mapping):
             return shorten_range(result.data, characters)
-        shown = _longest(_Shortening(result, can_read).render, characters)
+        shown = _longest(_ResultShortener(result, can_read).render, characters)
         if shown is not None:
             return shown
     return _sentence(result, can_read)[: max(0, characters)]
@@ -368,7 +368,7 @@ def _longest(render: Callable[[int | None], str], characters: int) -> str | None
     return best
 
 
-class _Shortening:
+class _ResultShortener:
     """Renders one result with different limits on its parts."""
 
     def __init__(self, result: DelegateResult, can_read: bool) -> None:

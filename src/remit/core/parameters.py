@@ -1,7 +1,7 @@
 """Parameters of a call: their faults by name, and their two spellings (`maxDepth` and `max_depth`)."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from remit.core.errors import Misused
@@ -22,6 +22,12 @@ class WrongParameters(Misused):
         """The same error with the names that an API uses: `maxDepth` for `max_depth`."""
         agent, faults, own = self._said
         return WrongParameters(agent, [_rename_fault(*fault, names) for fault in faults], [names.get(name, name) for name in own])
+
+    def without(self, names: Collection[str]) -> "WrongParameters | None":
+        """The faults of other parameters; None: there are none."""
+        agent, faults, own = self._said
+        left = [fault for fault in faults if fault[0].partition(".")[0] not in names]
+        return WrongParameters(agent, left, own) if left else None
 
 
 def _rename_fault(where: str, fault: str, names: Mapping[str, str]) -> tuple[str, str]:

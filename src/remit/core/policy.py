@@ -21,9 +21,15 @@ class Effect(StrEnum):
 
 
 ACP_EFFECTS = {
-    "read": "read", "search": "read", "edit": "write", "move": "write", "delete": "delete", "execute": "execute", "fetch": "network",
-}  # fmt: skip
-"""Actions of agents with the Agent Client Protocol, by kind of tool; each has its effect."""
+    "read": "read",
+    "search": "read",
+    "edit": "write",
+    "move": "write",
+    "delete": "delete",
+    "execute": "execute",
+    "fetch": "network",
+}
+"""Effect of each kind of tool of the Agent Client Protocol; `acp.KIND` is its action in rules."""
 
 
 class Fact(StrEnum):

@@ -109,8 +109,8 @@ class Store(Protocol):
         ...
 
     def claim(self, session_id: str, *, ticket: int, owner: str) -> Record | None:
-        """Atomically give a live delegation to `owner` and return its previous record. None: it has ended, or was claimed with this ticket
-        or a later one. The previous owner loses it: its outcome is refused."""
+        """Atomically give a live delegation of a queue to `owner` and return its previous record. None: it has ended, is in no queue, or
+        was claimed with this ticket or a later one. The previous owner loses it: its outcome is refused."""
         ...
 
     def requeue(self, session_id: str, *, owner: str) -> None:

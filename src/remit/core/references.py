@@ -14,7 +14,8 @@ REFERENCE = "$"
 RETURN = "$return"
 LITERAL = "$$"
 SCALARS = frozenset({str, int, float, bool, type(None)})
-_OWN = frozenset({REFERENCE, RETURN, LITERAL})
+OWN_KEYS = frozenset({REFERENCE, RETURN, LITERAL})
+"""The one key of an object that is a reference or a literal."""
 ITEM = "item"
 """The item of this call, inside `each`."""
 INPUT = "input"
@@ -52,7 +53,7 @@ def reference_in(holder: Mapping[str, Any]) -> Reference:
 def references_in(value: Any) -> Iterator[Reference]:
     """All references at any depth. Raises `Misused` for a malformed one."""
     if isinstance(value, Mapping):
-        if own := _OWN & value.keys():
+        if own := OWN_KEYS & value.keys():
             if len(value) > 1:
                 raise Misused(f"{min(own)} must be the only key of its object", advice=HOW)
             if LITERAL not in own:
@@ -71,7 +72,7 @@ def has_references(value: Any) -> bool:
     if value.__class__ in SCALARS:
         return False
     if value.__class__ is dict or isinstance(value, Mapping):
-        return not _OWN.isdisjoint(value) or any(map(has_references, value.values()))
+        return not OWN_KEYS.isdisjoint(value) or any(map(has_references, value.values()))
     return isinstance(value, list | tuple) and any(map(has_references, value))
 
 
@@ -80,7 +81,7 @@ def resolve(value: Any, look_up: Callable[[Reference], Any]) -> Any:
     if isinstance(value, Mapping):
         if LITERAL in value:
             return value[LITERAL]
-        if not _OWN.isdisjoint(value):
+        if not OWN_KEYS.isdisjoint(value):
             return look_up(reference_in(value))
         return {name: resolve(one, look_up) for name, one in value.items()}
     if isinstance(value, list | tuple):

@@ -67,6 +67,12 @@ def code_span(text: str) -> str:
     return f"{fence} {plain} {fence}" if "`" in plain else f"`{plain or ' '}`"
 
 
+def code_block(text: str) -> str:
+    """Foreign text as a block of code, with a fence that it cannot close."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}\n{text}\n{fence}"
+
+
 def shorten_with_count(text: str, limit: int = SUMMARY_LIMIT) -> str:
     """One line of at most `limit` characters, which states the original length if it was cut."""
     length = len(text)

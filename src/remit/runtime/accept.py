@@ -14,7 +14,7 @@ from remit.core.agents import BUILTIN_TARGETS, ROLES, ROLES_GROUP, AgentSpec, is
 from remit.core.budget import Budget, Limits, effective_deadline
 from remit.core.cache import CACHE_KEYS, CacheTerms, cache_terms
 from remit.core.context import level_of
-from remit.core.deadline import LONGEST_SECONDS, allowed_timeout
+from remit.core.deadline import LONGEST_SECONDS, TimeLimits, allowed_timeout
 from remit.core.delegation import ROOT_CALLER, CallerInfo, Delegation, Lineage, Origin, TaskContext, on_behalf_of
 from remit.core.errors import ErrorInfo, Misused, Refused, RemitError
 from remit.core.events import NOT_REACHED, STEPS
@@ -371,7 +371,18 @@ def _read_terms(request: Request, terms: _Terms, deps: RuntimeDeps) -> None:
         request.checked = None  # used once: an agent may change what it is given
     else:
         _read_parameters(request, terms, agent)
-    limits = deps.rules.limits_for(terms.command or terms.target)
+    _read_options(request, terms, spec, deps.rules.limits_for(terms.command or terms.target))
+    learner = deps.rules.learner
+    if learner is not None and (learned := learner.limits(terms.target, terms.command)) is not None:
+        _adapt(request, terms, spec, learned, is_used=learner.is_used)
+
+
+def check_options(request: Request, spec: AgentSpec, limits: TimeLimits) -> None:
+    """Raises `Misused` for an option that a delegation to this agent is refused for."""
+    _read_options(request, _Terms(request.agent), spec, limits)
+
+
+def _read_options(request: Request, terms: _Terms, spec: AgentSpec, limits: TimeLimits) -> None:
     if request.timeout is None:
         usual = limits.default_seconds if spec.timeout_seconds is None else spec.timeout_seconds
         terms.timeout_seconds = min(usual, limits.maximum_seconds)
@@ -380,9 +391,6 @@ def _read_terms(request: Request, terms: _Terms, deps: RuntimeDeps) -> None:
     if request.priority is not None:
         terms.priority = priority_of(request.priority)
     terms.idle_seconds = spec.idle_seconds if request.idle is None else _positive("idle", request.idle)
-    learner = deps.rules.learner
-    if learner is not None and (learned := learner.limits(terms.target, terms.command)) is not None:
-        _adapt(request, terms, spec, learned, is_used=learner.is_used)
     if request.accept:
         terms.accept = commands_of(request.accept)
     if request.budget is not None:
@@ -412,7 +420,7 @@ def _adapt(request: Request, terms: _Terms, spec: AgentSpec, learned: LearnedLim
     changes = {}
     if learned.timeout_seconds is not None and request.timeout is None and spec.timeout_seconds is None:
         changes["timeout"] = learned.timeout_seconds
-    if learned.idle_seconds is not None and terms.idle_seconds is None:
+    if learned.idle_seconds is not None and terms.idle_seconds is None and not spec.acts_for_caller:  # it is as silent as what it calls
         changes["idle"] = learned.idle_seconds
     if not changes:
         return

@@ -189,12 +189,14 @@ REFRESH_SECONDS = 20.0
 class LimitLearner:
     """Learned time limits of each agent, loaded from the store on first use and refreshed in the background.
 
-    `is_used`: learned limits apply; else they are only noted with the delegation."""
+    `is_used`: learned limits apply; else they are only noted with the delegation. `in_loop`: the first read is waited for; otherwise, for a
+    store on a server, it is made in the background, and the first delegation is not adapted."""
 
-    def __init__(self, store: Store, limits_for: Callable[[str], TimeLimits], clock: Clock, *, is_used: bool) -> None:
+    def __init__(self, store: Store, limits_for: Callable[[str], TimeLimits], clock: Clock, *, is_used: bool, in_loop: bool = True) -> None:
         self._store = store
         self._limits_for = limits_for
         self._now = clock.monotonic
+        self._in_loop = in_loop
         self.is_used = is_used
         self._known: dict[str, LearnedLimits | None] = {}
         self._read_at: dict[str, float] = {}
@@ -204,11 +206,11 @@ class LimitLearner:
         """The learned limits of an agent, within the settings for it or for its command."""
         name = agent if command is None else f"{agent} {command}"
         read_at, now = self._read_at.get(name), self._now()
-        if read_at is None:
+        if read_at is None and self._in_loop:
             self._read_at[name] = now
             with contextlib.suppress(Unavailable):
                 self._known[name] = self._learn(agent, command)
-        elif now - read_at > REFRESH_SECONDS:
+        elif read_at is None or now - read_at > REFRESH_SECONDS:
             self._read_at[name] = now
             task = asyncio.get_running_loop().create_task(self._refresh(name, agent, command))
             self._reading.add(task)

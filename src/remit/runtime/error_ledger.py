@@ -238,6 +238,8 @@ def entry_from(value: Any) -> Entry | None:
 
 SCHEMA_VERSION = "1.0.0"
 ENTRIES_LIMIT = 1_000
+MOST_BYTES = 64 << 20
+"""More than that many entries take."""
 LOCK_SECONDS = 10.0
 
 
@@ -304,8 +306,11 @@ class ErrorLedger:
     def _read(self) -> _Contents:
         try:
             with open(self.path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)) as opened:
-                if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                found = os.fstat(opened.fileno())
+                if not stat.S_ISREG(found.st_mode):
                     return _Contents(damage="not a regular file")
+                if found.st_size > MOST_BYTES:
+                    return _Contents(damage=f"larger than {MOST_BYTES >> 20} MiB")
                 return _parsed(opened.read())
         except FileNotFoundError:
             return _Contents()

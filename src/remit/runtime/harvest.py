@@ -221,7 +221,7 @@ def _serve(place: _Place) -> None:
             unchanged.append(ticket)  # the frequent case, hundreds at once: one wake-up for all
             continue
         try:
-            result = _Gathering(ticket, seen).gather(changed)
+            result = _HarvestBuilder(ticket, seen).gather(changed)
         except OSError as error:
             result = Harvest(artifacts=ticket.request.declared, warnings=(f"harvest: {error.strerror or error}",))
         _send(place[2], [ticket], result)
@@ -250,7 +250,7 @@ def _search_root(place: _Place, tickets: list[_Ticket]) -> SearchResult:
 
 
 @dataclass(slots=True)
-class _Gathering:
+class _HarvestBuilder:
     """Builds the harvest of one delegation."""
 
     ticket: _Ticket

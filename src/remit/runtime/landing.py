@@ -27,13 +27,18 @@ from remit.runtime.workspaces import (
     work_root,
     write_metadata,
 )
+from remit.system.artifact_files import read_bounded
 from remit.system.files import atomic_write, file_lock
 from remit.system.git import LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed, operation_in
 
 GIT_SECONDS = 60.0
 FRESH = ".landing-"
+QUEUE_LOCK = "remit-queue.lock"
+"""Held while work is merged: then a temporary worktree is in use."""
 BOARD = "specs/"
 STATE_FILE = "landing.json"
+MOST_STATE_BYTES = 16 << 20
+"""It contains the message of a return."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +58,8 @@ class LandingState:
 
 
 def read_state(workspace: Workspace) -> LandingState:
-    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
-        said = json.loads((workspace.metadata_folder / STATE_FILE).read_bytes())
+    with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError):
+        said = json.loads(read_bounded(workspace.metadata_folder / STATE_FILE, MOST_STATE_BYTES) or b"")
         return LandingState(**{one.name: said[one.name] for one in fields(LandingState) if one.name in said})
     return LandingState()
 
@@ -110,11 +115,17 @@ def head_of(workspace: Workspace) -> str:
 
 
 def rebase(workspace: Workspace, tip: str, onto: str) -> RebaseResult:
-    """Rebase the commits of the task that `onto` lacks, one by one; no file is touched."""
+    """Rebase the commits of the task that `onto` lacks, one by one; no file is touched. If its agent merged, they become one commit:
+    a merge may contain changes of its own."""
     git = git_of(workspace)
     done, done_tree = onto, git.says("rev-parse", f"{onto}^{{tree}}")
-    listed = git.run("log", "-z", "--reverse", "--topo-order", "--no-merges", "--format=%H %P%n%B", tip, f"^{onto}", f"^{workspace.base}")
+    listed = git.run("log", "-z", "--reverse", "--topo-order", "--format=%H %P%n%B", tip, f"^{onto}", f"^{workspace.base}")
     commits = [entry.partition(b"\n") for entry in listed.split(b"\0") if entry]
+    if any(ids.count(b" ") > 1 for ids, _, _ in commits):
+        tree, conflicts = git.merge_trees(onto, tip)
+        if conflicts:
+            return RebaseResult(onto=onto, tip=onto, tree=tree, conflicts=conflicts)
+        return RebaseResult(onto=onto, tip=onto if tree == done_tree else _recommit(git, commits[-1][2], tree, onto))
     for ids, _, message in commits:
         commit, parent = ids.decode().split()
         tree, conflicts = _picked(git, parent, commit, done)
@@ -198,11 +209,12 @@ def remember_candidate(workspace: Workspace, target: str) -> None:
     write_state(workspace, replace(read_state(workspace), candidate=target))
 
 
-def landed_as(workspace: Workspace) -> str:
-    """The commit under which its work was merged; empty if it was not."""
+def landed_as(workspace: Workspace, *, seconds: float = GIT_SECONDS) -> str:
+    """The commit under which its work was merged; empty if it was not. Without a branch of its task, the checked-out one counts."""
     candidate = read_state(workspace).candidate
     with contextlib.suppress(GitFailed):
-        if candidate and git_of(workspace).asks("merge-base", "--is-ancestor", candidate, f"refs/heads/{workspace.onto}"):
+        onto = f"refs/heads/{workspace.onto}" if workspace.onto else "HEAD"
+        if candidate and project_git(workspace, time.monotonic() + seconds).asks("merge-base", "--is-ancestor", candidate, onto):
             return candidate
     return ""
 
@@ -278,21 +290,32 @@ def newest_tip(workspace: Workspace, commits: Sequence[str]) -> str:
 def fresh_worktree(workspace: Workspace, commit: str) -> Iterator[Path]:
     """A temporary worktree of `commit`; yields the folder in it that is the project's root. The caller has locked the queue."""
     folder = work_root(workspace.root) / f"{FRESH}{commit[:12]}-{os.getpid()}"
-    _remove_fresh(workspace)
+    git = git_of(workspace)
+    _remove_fresh(git, workspace.root, workspace.common_dir)
     with file_lock(workspace.common_dir / REPOSITORY_LOCK, timeout=LOCK_WAIT_SECONDS):
-        git_of(workspace).run("worktree", "add", "--quiet", "--detach", str(folder), commit)
+        git.run("worktree", "add", "--quiet", "--detach", str(folder), commit)
     try:
         yield folder / workspace.below if workspace.below else folder
     finally:
         with contextlib.suppress(RemitError, OSError):
-            _remove_fresh(workspace)
+            _remove_fresh(git_of(workspace), workspace.root, workspace.common_dir)
 
 
-def _remove_fresh(workspace: Workspace) -> None:
+def _remove_fresh(git: Git, root: Path, common_dir: Path) -> None:
     """Remove the temporary worktree, also one of a killed process: only one merge runs at a time."""
-    left = list(work_root(workspace.root).glob(f"{FRESH}*"))
+    left = list(work_root(root).glob(f"{FRESH}*"))
     if not left:
         return
-    with file_lock(workspace.common_dir / REPOSITORY_LOCK, timeout=LOCK_WAIT_SECONDS):
+    with file_lock(common_dir / REPOSITORY_LOCK, timeout=LOCK_WAIT_SECONDS):
         for folder in left:
-            clear_worktree(git_of(workspace), "", folder, with_branch=False)
+            clear_worktree(git, "", folder, with_branch=False)
+
+
+def remove_left_worktrees(root: Path) -> None:
+    """Remove the temporary worktrees of killed processes, unless a process merges now."""
+    if any(work_root(root).glob(f"{FRESH}*")):
+        git = Git(folder=root, stop_at=time.monotonic() + GIT_SECONDS)
+        with contextlib.suppress(RemitError, OSError):
+            common_dir = (root / git.says("rev-parse", "--git-common-dir")).resolve()
+            with file_lock(common_dir / QUEUE_LOCK, timeout=0.0):
+                _remove_fresh(git, root, common_dir)

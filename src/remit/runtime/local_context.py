@@ -210,17 +210,20 @@ class Work(ABC):
 
 
 class Output:
-    """The numbered events of a delegation: progress, data and notices, limited in size."""
+    """The numbered events of a delegation: progress, data and notices, limited in size, with their followers."""
 
-    __slots__ = ("_bytes", "_limit", "count", "dropped", "events")
+    __slots__ = ("_bytes", "_limit", "_news", "count", "dropped", "events", "on_record")
 
     def __init__(self, limit_bytes: int) -> None:
         self.events: list[Event] = []
         self.count = 0
         self.dropped = 0
         """Events beyond the limit."""
+        self.on_record = BEFORE_RUN
+        """Number of the last recorded event: readers get no more."""
         self._bytes = 0
         self._limit = limit_bytes
+        self._news: asyncio.Event | None = None
 
     def has_room(self, size: int) -> bool:
         """Count an event of the agent; False: it is beyond the limit and not kept."""
@@ -241,6 +244,23 @@ class Output:
         """Restore the events of a run before a crash; numbers continue after them."""
         self.events = events
         self.count = count
+        self.on_record = BEFORE_RUN + count
+
+    def written(self, _problem: object = None) -> None:
+        """Called in order, once per event. An unwritten event can be read nevertheless."""
+        self.on_record += 1
+        self.notify()
+
+    async def wait_news(self) -> None:
+        if self._news is None:
+            self._news = asyncio.Event()
+        await self._news.wait()
+
+    def notify(self) -> None:
+        """Wake the followers; each waits on the event current at its time."""
+        if self._news is not None:
+            self._news.set()
+            self._news = None
 
 
 class LocalRun(Work):

@@ -8,14 +8,15 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from remit.core.errors import ErrorInfo, RemitError, Unavailable
 from remit.core.settings import Settings
 from remit.runtime.landing import (
+    QUEUE_LOCK,
     RebaseResult,
     changed_names,
     fresh_worktree,
@@ -29,9 +30,8 @@ from remit.runtime.verify import Acceptance, AcceptanceSite, Check, run_acceptan
 from remit.runtime.workspace_setup import run_setup, share_files
 from remit.runtime.workspaces import Workspace
 from remit.system.files import file_lock
-from remit.system.threads import off_loop
+from remit.system.threads import finish_despite_cancel, off_loop
 
-QUEUE_LOCK = "remit-queue.lock"
 TURN_LOCK = "remit-queue-next.lock"
 """Held by the process that is next in the queue, so that processes merge in turn."""
 SLOW_SECONDS = 5.0
@@ -42,7 +42,6 @@ MOVES = 5
 POLL_SECONDS = 0.2
 DIRTY_SECONDS = 10.0
 """How long to wait for uncommitted work of the user to be committed, and for another git command to end."""
-T = TypeVar("T")
 LANDED, RED, CONFLICT, WAITS = "landed", "red", "conflict", "waits"
 CODES = {RED: "MERGE_RED", CONFLICT: "MERGE_CONFLICT", WAITS: "MERGE_WAITING"}
 
@@ -83,6 +82,8 @@ class _QueuedCandidate:
     landing: "asyncio.Future[Landing]" = field(repr=False)
     files: frozenset[str] = frozenset()
     """Files that it changes."""
+    is_moving: bool = False
+    """The branch is being moved to it: it can no longer be cancelled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +109,14 @@ class Proof:
 class MergeQueue:
     """The merge queue of one project in this process."""
 
-    def __init__(self, root: Path, settings: Settings, *, is_accepting: bool = True) -> None:
-        """`is_accepting`: whether acceptance commands run on the merged tree; otherwise a candidate is merged if it can be rebased."""
+    def __init__(self, root: Path, settings: Settings, *, is_accepting: bool = True, marks: Mapping[str, str] | None = None) -> None:
+        """`is_accepting`: whether acceptance commands run on the merged tree; otherwise a candidate is merged if it can be rebased.
+        `marks`: variables by which recovery finds their processes."""
         self._root = root
         self._settings = settings
         self._rules = settings.workspace
         self._is_accepting = is_accepting
+        self._marks = marks or {}
         self._waiting: list[_QueuedCandidate] = []
         self._worker: asyncio.Task[None] | None = None
         self._slow = 0.0
@@ -130,7 +133,7 @@ class MergeQueue:
         self._base_proof: Proof | None = None
 
     async def land(self, candidate: Candidate) -> Landing:
-        """Wait until it is merged or cannot be. Cancellation removes it from the queue."""
+        """Wait until it is merged or cannot be. Cancellation removes it from the queue, or waits while the branch moves."""
         files = await off_loop(changed_names, candidate.workspace, candidate.tip)
         waiting = _QueuedCandidate(candidate, asyncio.get_running_loop().create_future(), files)
         self._waiting.append(waiting)
@@ -138,8 +141,11 @@ class MergeQueue:
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work())
         try:
-            return await waiting.landing
+            return await asyncio.shield(waiting.landing)
         except asyncio.CancelledError:
+            if waiting.is_moving:
+                await asyncio.wait([waiting.landing])
+            waiting.landing.cancel()
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
             raise
@@ -188,7 +194,7 @@ class MergeQueue:
             return Proof()
         async with self._base:
             if self._base_proof is None or not self._base_proof.is_met:
-                async with self._held(workspace, stop_at):
+                async with self._locked_queue(workspace, stop_at):
                     head = await off_loop(head_of, workspace)
                     self._base_proof = await self._prove(workspace, head, (), stop_at)
             return self._base_proof
@@ -204,7 +210,7 @@ class MergeQueue:
                 continue
             batch = free[:1]
             try:
-                async with self._held(batch[0].candidate.workspace, batch[0].candidate.stop_at):
+                async with self._locked_queue(batch[0].candidate.workspace, batch[0].candidate.stop_at):
                     batch = self._free()[: BATCH if self._slow >= SLOW_SECONDS else 1]
                     self._waiting = [one for one in self._waiting if one not in batch]
                     await self._land(batch)
@@ -224,7 +230,7 @@ class MergeQueue:
         _answer(late, _not_landed(WAITS, "The time ended while the queue waited for another agent to change its work."))
 
     @contextlib.asynccontextmanager
-    async def _held(self, workspace: Workspace, stop_at: float) -> AsyncIterator[None]:
+    async def _locked_queue(self, workspace: Workspace, stop_at: float) -> AsyncIterator[None]:
         """The queue of the repository, also against other processes."""
         async with self._turn:
             with contextlib.ExitStack() as held:
@@ -245,10 +251,10 @@ class MergeQueue:
 
     async def _land(self, batch: Sequence[_QueuedCandidate]) -> None:
         """Merge a batch if it is accepted, else split it."""
-        batch = [one for one in batch if not one.landing.done()]
-        if not batch:
-            return
         for _ in range(MOVES):
+            batch = [one for one in batch if not one.landing.done()]
+            if not batch:
+                return
             head, stacked = await self._stack(batch)
             if not stacked:
                 return
@@ -265,7 +271,7 @@ class MergeQueue:
                     await self._land(batch[:half])
                     await self._land(batch[half:])
                     return
-                if not proof.is_met and time.monotonic() < stop_at:
+                if not proof.is_met and time.monotonic() < stop_at and not batch[0].landing.done():
                     again = await self._prove(workspace, tip, commands, stop_at)
                     if again.is_met and proof.error is not None:
                         again = replace(again, flaky=f"Flaky: {proof.error.message} It exited 0 when it was run again.")
@@ -313,19 +319,27 @@ class MergeQueue:
         return Proof(commands=tuple(dict.fromkeys((*self._rules.accept, *commands))))
 
     async def _proofs(self, folder: Path, commands: Sequence[str], stop_at: float) -> AsyncIterator[Acceptance]:
-        yield await run_setup(folder, self._root, self._settings, seconds=stop_at - time.monotonic())
+        yield await run_setup(folder, self._root, self._settings, seconds=stop_at - time.monotonic(), marks=self._marks)
         for wanted, is_asked_here in ((self._rules.accept, True), (commands, False)):
-            site = AcceptanceSite(folder=folder, root=self._root, settings=self._settings, is_asked_here=is_asked_here)
+            site = AcceptanceSite(
+                folder=folder, root=self._root, settings=self._settings, is_asked_here=is_asked_here, marks=self._marks
+            )  # fmt: skip
             yield await run_acceptance(wanted, site, seconds_left=stop_at - time.monotonic())
 
     async def _move(self, head: str, stacked: Sequence[tuple[_QueuedCandidate, RebaseResult]], proof: Proof) -> bool:
-        """Move the branch to the accepted work; False: it moved meanwhile, so rebase and accept again."""
+        """Move the branch to the accepted work; False: it moved meanwhile, or work was cancelled, so rebase and accept again."""
         workspace = stacked[-1][0].candidate.workspace
         until = time.monotonic() + DIRTY_SECONDS
         while True:
             for one, rebased in stacked:
                 await off_loop(remember_candidate, one.candidate.workspace, rebased.tip)
-            moved = await _to_end(off_loop(move_branch, workspace, head, stacked[-1][1].tip))
+            if any(one.landing.done() for one, _ in stacked):
+                return False
+            for one, _ in stacked:
+                one.is_moving = True
+            moved = await finish_despite_cancel(off_loop(move_branch, workspace, head, stacked[-1][1].tip))
+            for one, _ in stacked:
+                one.is_moving = moved.is_done
             if moved.is_done:
                 for one, rebased in stacked:
                     _answer([one], _landed(workspace.onto, rebased, proof, len(stacked)))
@@ -345,16 +359,6 @@ class MergeQueue:
                 return True
             else:
                 await asyncio.sleep(POLL_SECONDS)
-
-
-async def _to_end(work: "Coroutine[object, object, T]") -> T:
-    """Wait for the branch to be moved, even if the waiter is cancelled."""
-    moving = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(moving)
-    except asyncio.CancelledError:
-        await asyncio.wait({moving})
-        raise
 
 
 def _answer(waiting: Sequence[_QueuedCandidate], landing: Landing) -> None:

@@ -203,7 +203,11 @@ async def _from_value(work: Work, answer: Any) -> Return:
         result = await _judged(work, candidate)
     except InvalidReturn as invalid:
         return await _unreadable(work, invalid.faults, "")
-    # The summary is remit's or the value itself, so advice on its style is useless.
+    return _without_advice(result)  # the summary is remit's or the value itself
+
+
+def _without_advice(result: Return) -> Return:
+    """Without advice on the style of its summary, which its agent did not write."""
     return replace(result, warnings=tuple(w for w in result.warnings if not w.startswith("summary:")))
 
 
@@ -237,8 +241,11 @@ async def _judged(work: Work, answer: Any) -> Return:
     # artifacts declared during the work are added with the agent's own values
     judged = validate_return if work.declared() else validate_jsonable
     result = await off_loop(judged, candidate, expected) if takes_long else judged(candidate, expected)
+    spec = work.agent.spec
+    if result.warnings and spec.acts_for_caller:
+        result = _without_advice(result)
     # Remit sets the stop reason: an agent that returned has finished, unless a built-in operation reports a timeout.
-    is_late = bool(result.errors) and result.errors[0].code == "TIMEOUT" and is_built_in(work.agent.spec)
+    is_late = bool(result.errors) and result.errors[0].code == "TIMEOUT" and is_built_in(spec) and not spec.acts_for_caller
     reason = StopReason.DEADLINE if is_late else StopReason.FINISHED
     if work.warnings or result.stop_reason is not reason:
         result = replace(result, warnings=(*work.warnings, *result.warnings), stop_reason=reason)

@@ -17,6 +17,7 @@ from remit.core.languages import plain_name
 from remit.core.parameters import declared_name
 from remit.core.policy import Fact
 from remit.core.protected_paths import protection_of
+from remit.system.beneath import real_path
 
 LONGEST_TEXT = 2000
 LONGEST_PATH = 4096
@@ -115,8 +116,7 @@ def path_facts(value: Any, workspace: Path) -> Facts:
 def _ambiguous(given: str, root: str, facts: Facts) -> Facts:
     """`link/../x` is different for people and for the kernel: if the two differ, it does not count as inside."""
     try:
-        real = os.path.relpath(os.path.realpath(os.path.join(root, given)), os.path.realpath(root))
-        read = os.path.relpath(os.path.realpath(os.path.join(root, facts["path"])), os.path.realpath(root))
+        real, read = (os.path.relpath(real_path(os.path.join(root, path)), real_path(root)) for path in (given, facts["path"]))
     except (OSError, ValueError):
         return facts  # opening it will fail with the reason
     return facts if real == read else {**facts, "parts": sorted({*facts["parts"], *real.split("/")}), "inside": False}
@@ -132,8 +132,8 @@ def real_path_facts(facts: Facts, workspace: Path, *, follows: bool = True) -> F
     try:
         if not _has_link(str(workspace), folder):
             return None
-        root = os.path.realpath(workspace)
-        real = os.path.join(os.path.realpath(os.path.join(root, folder)), name)
+        root = real_path(workspace)
+        real = os.path.join(real_path(os.path.join(root, folder)), name)
     except (OSError, ValueError):
         return None  # opening it will fail with the reason
     led = path_facts(real, Path(root))

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from remit.core.errors import Failed
-from remit.core.jsonable import check_size, clean_text, safe_repr, to_jsonable
+from remit.core.jsonable import clean_text, safe_repr, to_jsonable
 from remit.core.result import Return
 from remit.system.artifact_files import read_bounded
 
@@ -51,7 +51,7 @@ class ReceivedAnswer(NamedTuple):
 
 
 class PlainAnswer(dict[str, Any]):
-    """A return that remit made of other returns: all of it is plain JSON already. Only its data may have become too large."""
+    """A return that remit made of other returns: all of it is plain JSON already, and not too large."""
 
 
 def read_answer(answer: object, return_file: Path | None = None) -> ReceivedAnswer:
@@ -189,7 +189,6 @@ def _read_object(answer: object) -> tuple[dict[str, Any] | None, str, str]:
         return None, "", "the agent returned nothing"
     try:
         if answer.__class__ is PlainAnswer:
-            check_size(answer.get("data"))
             return dict(answer), "", ""
         value = to_jsonable(_fields(answer))
         if isinstance(value, dict):

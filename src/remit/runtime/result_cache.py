@@ -236,8 +236,10 @@ class ResultCache:
         entry, answer = await self._look_up(submission)
         if answer is not None:
             return answer
-        result = await self._engine.run(submission)
-        return result if entry is None else await self._joined(submission, entry, result)
+        return await (self._engine.run(submission) if entry is None else self._run(submission, entry))
+
+    async def _run(self, submission: Submission, entry: _Entry) -> Return:
+        return await self._joined(submission, entry, await self._engine.run(submission))
 
     async def start(self, submission: Submission) -> Handle:
         entry, answer = await self._look_up(submission)
@@ -261,8 +263,12 @@ class ResultCache:
         holder = await self._record(result.session_id)
         if holder is not None and await self._is_usable(holder, entry):
             return await self._answer(submission, holder)
-        submission.delegation = submission.delegation._replace(key=None)
-        return await self._engine.run(submission)
+        if holder is None or holder.state is not State.CANCELLED:
+            submission.delegation = submission.delegation._replace(key=None)
+            return await self._engine.run(submission)
+        # Its caller has left, which says nothing about the call: those that waited run it once, not each by itself.
+        held = await self._hold(submission, entry)
+        return await (self._run(submission, entry) if held is None else self._answer(submission, held))
 
     async def _entry(self, submission: Submission) -> _Entry | None:
         """None: run it without the cache. The submission is not offered to the cache again."""

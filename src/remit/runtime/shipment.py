@@ -359,7 +359,7 @@ def restore_worktree(root: Path, session_id: str, base: str, diff: Path, *, seco
     return workspace
 
 
-class Shipping:
+class FileShipping:
     """What a process does with the files of delegations: as a worker it ships those it runs, as a caller it fetches them."""
 
     def __init__(self, blobs: Blobs, root: Path, worker: str, *, hand_over_seconds: float) -> None:

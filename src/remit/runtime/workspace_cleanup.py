@@ -2,19 +2,19 @@
 
 A workspace is removed only if that certainly loses nothing, or if a person requests it; both under its lock. A mark in the metadata records
 the decision, so that the next process completes an interrupted removal. A branch is removed only if its work was merged or never done; the
-work of a pruned workspace is committed before its folder is removed. Blocking."""
+work of a pruned workspace is committed before its folder is removed. Blocking, but for `discard_losers`."""
 
 import contextlib
 import os
 import secrets
-import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from remit.core.agents import WorkspaceKind
+from remit.core.context import Context
 from remit.core.errors import RemitError, Unavailable
 from remit.runtime.workspaces import (
     LOCK,
@@ -36,13 +36,13 @@ from remit.runtime.workspaces import (
     merge_writes,
     metadata_folder,
     open_git,
-    remove_folder,
     stage_changes,
     take_changes,
     work_root,
 )
-from remit.system.files import file_lock
+from remit.system.files import file_lock, remove_folder
 from remit.system.git import LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed
+from remit.system.threads import off_loop
 
 LOOKING_SECONDS = 10.0
 REMOVING_SECONDS = 60.0
@@ -152,7 +152,7 @@ def remove_metadata(folder: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.rename(folder, folder.with_name(f"{GONE}{folder.name}-{secrets.token_hex(4)}"))
     for gone in folder.parent.glob(f"{GONE}*"):  # also left-overs of a process that died here
-        shutil.rmtree(gone, ignore_errors=True)
+        remove_folder(gone)
 
 
 def remove_forgotten(root: Path, session_id: str) -> bool:
@@ -221,7 +221,7 @@ def remove_unfinished(root: Path, session_id: str) -> bool:
     except (RemitError, OSError):
         return False
     for left in (tree, folder.with_name(f"{session_id}.git")):
-        shutil.rmtree(left, ignore_errors=True)
+        remove_folder(left)
     remove_metadata(folder)
     return True
 
@@ -274,6 +274,21 @@ def discard_workspace(workspace: Workspace) -> None:
         raise Unavailable(
             f"{workspace.tree} could not be removed completely.", advice="Check the permissions of its files, then try again."
         )
+
+
+async def discard_losers(ctx: Context, session_ids: Iterable[str]) -> None:
+    """Remove the workspaces of runs whose work is not used, because another run of the same call is; their diffs stay on record."""
+
+    def discard(session_id: str) -> None:
+        workspace = load_workspace(ctx.root, session_id)
+        if workspace is not None:
+            discard_workspace(workspace)
+
+    for session_id in session_ids:
+        try:
+            await off_loop(discard, session_id)
+        except (OSError, RemitError) as error:
+            ctx.warn(f"The workspace of {session_id} could not be removed: {error}")
 
 
 def discard_merged(workspace: Workspace) -> str:

@@ -19,8 +19,10 @@ from remit.core.result import Artifact, Return, Status
 from remit.core.text import list_some, one_line, shorten_with_count
 from remit.runtime.authorize import filter_allowed, step_requests
 from remit.runtime.harvest import MAX_ARTIFACTS, Harvest, HarvestRequest, guess_type, harvest
+from remit.runtime.landing import landed_as
 from remit.runtime.workspace_cleanup import remove_workspace
 from remit.runtime.workspaces import (
+    UNMERGED,
     Changes,
     MergeResult,
     MergeWrite,
@@ -170,7 +172,9 @@ async def left_in_workspace(workspace: Workspace, hunt: HarvestRequest, scratch:
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         taken = take_changes(workspace, message=f"{agent}\n\nSession: {workspace.session_id}", diff_in=scratch, seconds=AFTER_CRASH_SECONDS)
         could_be = bool(taken.count and taken.commit and not workspace.host)
-        return taken, could_be and is_merged(workspace, taken.commit or "", seconds=AFTER_CRASH_SECONDS)
+        return taken, could_be and (
+            is_merged(workspace, taken.commit or "", seconds=AFTER_CRASH_SECONDS) or landed_as(workspace, seconds=AFTER_CRASH_SECONDS) != ""
+        )
 
     try:
         changes, was_merged = await off_loop(take)
@@ -200,7 +204,9 @@ async def close_session(work: "Work", result: Return) -> Return:
     session = work.workspace_session
     assert session is not None
     changes = session.taken
-    is_to_merge = work.agent.spec.merge and result.status is Status.COMPLETED
+    task = work.delegation.task
+    is_filed = task is not None and task.extra.get(UNMERGED) is True and work.submission.caller is None
+    is_to_merge = work.agent.spec.merge and result.status is Status.COMPLETED and not is_filed
     if is_to_merge and (changes is None or changes.doubt):
         reason = "its changes could not be taken" if changes is None else changes.doubt
         return _not_merged(work, session, MergeResult(is_done=False, reason=reason), changes, result)
@@ -260,7 +266,7 @@ async def _merge_changes(work: "Work", session: WorkspaceSession, commit: str, r
     seconds = max(0.0, work.remaining())
 
     if work.agent.spec.merge == "queue" and session.host is None:
-        return await _queue_changes(work, workspace, commit, left_out)
+        return await _queue_changes(work, workspace, commit, left_out, result)
 
     def merge() -> MergeResult:
         return _refuse_merge(session) or merge_permitted(
@@ -284,7 +290,7 @@ async def _merge_changes(work: "Work", session: WorkspaceSession, commit: str, r
         raise
 
 
-async def _queue_changes(work: "Work", workspace: Workspace, commit: str, left_out: Sequence[MergeWrite]) -> MergeResult:
+async def _queue_changes(work: "Work", workspace: Workspace, commit: str, left_out: Sequence[MergeWrite], result: Return) -> MergeResult:
     """Merge through the merge queue: rebased, accepted on the merged tree, fast-forwarded."""
     from remit.runtime.merge_queue import LANDED, Candidate, MergeQueue
 
@@ -298,9 +304,14 @@ async def _queue_changes(work: "Work", workspace: Workspace, commit: str, left_o
     if left_out:
         message, seconds = commit_message(work.delegation), max(0.0, work.remaining())
         commit = await off_loop(lambda: commit_without(workspace, commit, left_out, message=message, seconds=seconds))
-    queue = MergeQueue(work.root, settings)
+    queue = MergeQueue(work.root, settings, marks=work.marks())
     stop_at = time.monotonic() + max(0.0, work.remaining())
-    landing = await queue.land(Candidate(workspace=replace(workspace, onto=onto), tip=commit, accept=accept, stop_at=stop_at))
+    try:
+        landing = await queue.land(Candidate(workspace=replace(workspace, onto=onto), tip=commit, accept=accept, stop_at=stop_at))
+    except asyncio.CancelledError:
+        if await off_loop(lambda: landed_as(workspace, seconds=MERGE_ENDS_SECONDS)):
+            work.hold(replace(result, warnings=(*result.warnings, MERGED_BEFORE)))
+        raise
     names = tuple(one.path for one in left_out)
     if landing.state == LANDED:
         for note in landing.notes:
@@ -321,7 +332,7 @@ def _not_merged(work: "Work", session: WorkspaceSession, outcome: MergeResult, c
         code=outcome.code,
         message=clean_text(f"The work of {work.delegation.agent} could not be merged into {into}: {outcome.reason}{files}.")[:2000],
         recoverable=True,
-        recommendation=f"Nothing was changed in {where}; the work is {_kept_in(session, changes)}",
+        recommendation=f"Nothing was changed in {where}; the work is {_kept_in(session, changes, has_conflicts=bool(outcome.conflicts))}",
     )
     result = replace(
         result,
@@ -333,10 +344,11 @@ def _not_merged(work: "Work", session: WorkspaceSession, outcome: MergeResult, c
     return _kept_return(session, changes, result)
 
 
-def _kept_in(session: WorkspaceSession, changes: Changes | None) -> str:
+def _kept_in(session: WorkspaceSession, changes: Changes | None, *, has_conflicts: bool) -> str:
     if changes is None or changes.doubt:
         return f"in {session.workspace.inside}. Look at the warnings, then take it over by hand."
-    how = _by_hand(session, changes, f"Merge it and resolve the conflicts: git merge {session.workspace.branch}")
+    merge = f"git merge {session.workspace.branch}" if has_conflicts else f"remit workspaces {session.workspace.session_id} --merge"
+    how = _by_hand(session, changes, f"Merge it{' and resolve the conflicts' if has_conflicts else ''}: {merge}")
     return f"on the branch {session.workspace.branch}. {how}"
 
 

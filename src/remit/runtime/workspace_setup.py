@@ -5,12 +5,13 @@ commands, but with a network: a Makefile or script that they start may have been
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from remit.core.errors import Misused, Unavailable
 from remit.core.settings import Settings, WorkspaceSettings
 from remit.runtime.verify import Acceptance, AcceptanceSite, run_acceptance
-from remit.system.beneath import open_folder
+from remit.system.beneath import resolve_inside
 from remit.system.threads import off_loop
 
 SETUP_SECONDS = 900.0
@@ -27,9 +28,9 @@ async def prepare_folder(folder: Path, root: Path, settings: Settings, *, second
         )
 
 
-async def run_setup(folder: Path, root: Path, settings: Settings, *, seconds: float) -> Acceptance:
-    """Run the set-up commands."""
-    site = AcceptanceSite(folder=folder, root=root, settings=settings, is_asked_here=True, has_network=True)
+async def run_setup(folder: Path, root: Path, settings: Settings, *, seconds: float, marks: Mapping[str, str] | None = None) -> Acceptance:
+    """Run the set-up commands. `marks`: see `AcceptanceSite`."""
+    site = AcceptanceSite(folder=folder, root=root, settings=settings, is_asked_here=True, has_network=True, marks=marks or {})
     commands = settings.workspace.setup
     if commands:
         await site.require()
@@ -52,12 +53,12 @@ def share_files(folder: Path, root: Path, rules: WorkspaceSettings) -> None:
 
 
 def _places(folder: Path, root: Path, name: str, key: str) -> tuple[Path, Path]:
-    """Source and target, both inside."""
+    """Source and target, both inside, also if an agent has put links on the way there."""
     if os.path.isabs(name) or ".." in Path(name).parts:
         raise Misused(f"[workspace] {key}: {name} is not a path inside the project.", advice="Name it relative to the project's root.")
-    source, target = root / name, folder / name
+    above, last = os.path.split(os.path.normpath(name))
+    source, target = (resolve_inside(place, above) / last for place in (root, folder))
     if not os.path.lexists(source):
         raise Unavailable(f"[workspace] {key}: {name} does not exist in the project.", advice=f"Create it, or take it out of {key}.")
     target.parent.mkdir(parents=True, exist_ok=True)
-    os.close(open_folder(target.parent))  # a link left by an agent must not lead elsewhere
     return source, target

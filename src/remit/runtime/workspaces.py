@@ -21,9 +21,11 @@ from remit.core.errors import Misused, Unavailable
 from remit.core.ids import is_session_id
 from remit.core.policy import Effect, PolicyRequest
 from remit.core.protected_paths import Protection, is_pyproject, protection_of, remit_table
+from remit.core.text import shorten
 from remit.runtime.policy_facts import path_facts
-from remit.system.beneath import open_folder
-from remit.system.files import atomic_write, file_lock
+from remit.system.artifact_files import read_bounded
+from remit.system.beneath import open_folder, path_inside
+from remit.system.files import atomic_write, file_lock, remove_folder, walk
 from remit.system.git import (
     BARE,
     COMMIT_LOCK,
@@ -33,13 +35,14 @@ from remit.system.git import (
     Git,
     GitFailed,
     Settings,
-    held,
     settings_of,
+    with_recorded_settings,
 )
 from remit.system.ownership import is_sealed, seal
 
 METADATA = ".books"
 METADATA_FILE = "note.json"
+MOST_METADATA_BYTES = 1 << 20
 LOCK = "lock"
 REMOVAL_MARK = "clearing"
 """Marker file in the metadata of a workspace whose removal has started: the next process completes it."""
@@ -115,7 +118,7 @@ class Workspace:
     @property
     def is_there(self) -> bool:
         """Whether the folder still exists and was not replaced by a link."""
-        return os.path.realpath(self.folder) == os.path.join(os.path.realpath(self.root), self.inside) and self.folder.is_dir()
+        return path_inside(self.root, self.inside) == self.inside and self.folder.is_dir()
 
 
 def work_root(root: Path) -> Path:
@@ -162,12 +165,12 @@ def load_workspace(root: Path, session_id: str, *, is_adopted: bool = False) -> 
     if not is_session_id(session_id):
         return None
     try:
-        fields = json.loads((metadata_folder(root, session_id) / METADATA_FILE).read_bytes())
+        fields = json.loads(read_bounded(metadata_folder(root, session_id) / METADATA_FILE, MOST_METADATA_BYTES) or b"")
         fields |= {"git_dir": Path(fields["git_dir"]), "common_dir": Path(fields["common_dir"]), "kind": WorkspaceKind(fields["kind"])}
         found = fields.pop("seal", "")
         workspace = replace(Workspace(root=root, **fields), session_id=session_id)
         is_ours = is_adopted or is_sealed(_sealed_text(workspace), found)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None  # missing or damaged: treated as never created
     return workspace if is_ours and is_session_id(workspace.maker) else None
 
@@ -193,12 +196,16 @@ def list_workspaces(root: Path) -> list[str]:
 # ---- changes
 
 
+UNMERGED = "unmerged"
+"""Key of a delegated task of which the board files one document: the worktree of its agent is not merged."""
 TOOL_FOLDERS = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox"})
 """Created by tools, which can recreate them."""
 _CACHES = tuple(f":(exclude,glob)**/{name}/**" for name in ("__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"))
 """Never part of an agent's work, ignored by the project or not."""
 DIFF = "changes.diff"
 TAKING_SECONDS = 60.0
+_UNOPENED = "warning: could not open directory"
+"""What git says of a folder that is unreadable or too deep; it succeeds nevertheless."""
 _SUBMODULE, _LINK = "160000", "120000"
 RAW_DIFF = ("--raw", "-z", "--no-renames", "--no-abbrev")
 PLAIN_DIFF = (
@@ -247,7 +254,7 @@ def open_git(workspace: Workspace, *, seconds: float) -> Iterator[Git]:
     with file_lock(workspace.metadata_folder / LOCK, timeout=max(0.0, seconds)):
         with contextlib.suppress(FileNotFoundError):
             Path(f"{workspace.index}.lock").unlink()  # only remit uses it: left by a killed run
-        yield held(git, Settings(workspace.commands, workspace.fetching), base=workspace.base)
+        yield with_recorded_settings(git, Settings(workspace.commands, workspace.fetching), base=workspace.base)
 
 
 def stage_changes(git: Git) -> tuple[str, ...]:
@@ -255,14 +262,15 @@ def stage_changes(git: Git) -> tuple[str, ...]:
     left_out: tuple[str, ...] = _CACHES
     try:
         left_out += tuple(f":(exclude,literal){path}" for path in _stage_repositories(git))
-        git.run("add", "--all", "--", ".", *left_out)
+        said = git.warnings("add", "--all", "--", ".", *left_out)
+        unopened = [line for line in said.splitlines() if line.startswith(_UNOPENED)]
+        return (f"Not everything is in the diff: {shorten('; '.join(unopened), 300)}",) if unopened else ()
     except GitFailed as failed:
         if "not a git repository" in failed.words:
             raise Unavailable(f"What git keeps of the workspace was damaged or removed ({git.git_dir}).") from None
         # For example an unreadable file, or an inner repository without a commit: the rest still counts.
         git.run("add", "--all", "--ignore-errors", "--", ".", *left_out, allowed=(0, 1, 128))
         return (f"Not everything is in the diff: {failed.message}",)
-    return ()
 
 
 def _stage_repositories(git: Git) -> list[str]:
@@ -362,11 +370,12 @@ _SKIPPED = TOOL_FOLDERS | {".git", ".hg", ".svn", ".remit"}
 def open_workspace(
     root: Path, session_id: str, kind: WorkspaceKind, *, earlier: str | None, seconds: float, host: Workspace | None = None, base: str = ""
 ) -> tuple[Workspace, bool]:
-    """The workspace of this delegation, based on `host` if given, and whether it existed. Raises `Misused`, `Unavailable`."""
+    """The workspace of this delegation, and whether it existed: then it is used whatever its kind, because it contains work. A new one is
+    based on `host` if given. Raises `Misused`, `Unavailable`."""
     workspace = find_workspace(root, session_id)
     if workspace is None and earlier is not None:
         workspace = take_over_workspace(root, earlier, session_id)
-    if workspace is not None and workspace.kind is kind:
+    if workspace is not None:
         return workspace, True
     return make_workspace(root, session_id, kind, seconds=seconds, host=host, base=base), False
 
@@ -433,7 +442,8 @@ def _head(git: Git) -> tuple[str, bool]:
             f"{git.folder} is a git checkout without a commit: there is nothing to make a worktree of.",
             advice='Commit something first, or declare the agent with workspace = "copy".',
         ) from None
-    more = git.run("status", "--porcelain", "-z", NO_SUBMODULES, "--untracked-files=normal", "--", ":/", ":(exclude,top,glob)**/.remit/**")
+    ours = [f":(exclude,top,glob)**/{path}" for path in (".remit/**", "specs/state.json", "specs/TODO.md")]
+    more = git.run("status", "--porcelain", "-z", NO_SUBMODULES, "--untracked-files=normal", "--", ":/", *ours)
     return base, bool(more)
 
 
@@ -464,19 +474,10 @@ def clear_worktree(git: Git, maker: str, tree: Path, *, with_branch: bool = True
             git.run("update-ref", "-d", f"refs/heads/remit/{maker}")
 
 
-def remove_folder(folder: Path) -> None:
-    """Also if it was replaced by a link."""
-    if folder.is_symlink():
-        folder.unlink()
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def _copy(root: Path, session_id: str, tree: Path, stop_at: float, host: Workspace | None) -> Workspace:
     git_dir = work_root(root) / METADATA / f"{session_id}.git"
     for left in (tree, git_dir):
-        if left.exists():
-            shutil.rmtree(left)
+        remove_folder(left)
     workspace = Workspace(
         root=root, session_id=session_id, maker=session_id, kind=WorkspaceKind.COPY, base="", git_dir=git_dir, common_dir=git_dir
     )  # fmt: skip
@@ -535,8 +536,12 @@ def _copy_project(git: Git, target: Path) -> None:
 
 def _copy_all(root: Path, target: Path, names: Iterable[str], stop_at: float) -> None:
     count = size = 0
+    folders: dict[str, bool] = {}
     for name in names:
-        if ".remit" in name.split("/"):
+        folder = os.path.dirname(name)
+        if folder not in folders:  # a tracked folder may be a link by now, and git still lists its files
+            folders[folder] = ".remit" not in folder.split("/") and path_inside(root, folder) == (folder or ".")
+        if not folders[folder] or name == ".remit":
             continue
         try:
             found = os.lstat(root / name)
@@ -567,12 +572,9 @@ def _copy_one(source: Path, target: Path) -> None:
 
 
 def _walk(root: Path) -> Iterator[str]:
-    for folder, folders, files in os.walk(root):
-        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
-        folders[:] = sorted(name for name in folders if name not in _SKIPPED and name not in links)
-        for name in sorted((*files, *links)):
-            if name not in _SKIPPED:
-                yield os.path.relpath(os.path.join(folder, name), root)
+    for folder, folders, files in walk(root):
+        folders[:] = [name for name in folders if name not in _SKIPPED]
+        yield from (os.path.relpath(os.path.join(folder, name), root) for name in files if name not in _SKIPPED)
 
 
 # ---- merging
@@ -745,7 +747,7 @@ def project_git(workspace: Workspace, stop_at: float) -> Git:
     """Git in the project's own checkout, regardless of its current configuration."""
     git_dir = Path(workspace.project_git_dir) if workspace.project_git_dir else None
     git = Git(folder=workspace.root, stop_at=stop_at, git_dir=git_dir, work_tree=workspace.top)
-    return held(git, Settings(workspace.commands, workspace.fetching))
+    return with_recorded_settings(git, Settings(workspace.commands, workspace.fetching))
 
 
 def _merge_commit(git: Git, workspace: Workspace, commit: str, into: str) -> str | MergeResult:

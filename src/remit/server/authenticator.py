@@ -316,11 +316,11 @@ def authenticator_for(remit: "Remit") -> Authenticator:
 
     def report(api: str, principal: str | None, error: RemitError | None) -> None:
         if error is None:
-            remit.note_visit(api, principal)
+            remit.report_access(api, principal)
             return
         kind = "permission" if isinstance(error, Refused) else "execution"
         info = ErrorInfo(type=kind, message=error.message, code=error.code, recoverable=False, recommendation=error.advice)
-        remit.note_visit(api, principal, info)
+        remit.report_access(api, principal, info)
 
     made = Authenticator(
         remit.folder, remit.settings.serve, running=remit.engine.find, audit=remit.note_access, report=report, clock=remit.clock

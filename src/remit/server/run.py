@@ -102,7 +102,7 @@ class Apis:
             if self._bound.http is not None:  # before gRPC: the A2A card names both
                 await self._start_http(self._bound.http)
             if self._bound.grpc is not None:
-                await self._start_grpc()
+                await self._start_grpc(self._bound.grpc)
         except BaseException:
             await self._stack.aclose()
             raise
@@ -147,14 +147,14 @@ class Apis:
         await self._http.start([listening])
         self._stack.push_async_callback(self._http.stop, STOP_SECONDS)
 
-    async def _start_grpc(self) -> None:
+    async def _start_grpc(self, place: Place) -> None:
         from remit.server.grpc.registry import Registry
         from remit.server.grpc.server import GrpcApi
 
         registry = Registry(self.service, self.authenticator, self.settings)
         extra = [self._a2a.add_to] if self._a2a is not None else []
         self._grpc = GrpcApi(self.service, self.authenticator, self.settings, registry, extra)
-        await self._grpc.start([self.settings.grpc])
+        await self._grpc.start(place, certificates=self._bound.certificates)
         self._stack.push_async_callback(self._grpc.stop, STOP_SECONDS)
 
     def addresses(self) -> dict[str, str]:

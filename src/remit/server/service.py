@@ -205,7 +205,7 @@ class Service:
         if isinstance(key, str) and key and call.api != "a2a" and not call.principal.is_local:  # A2A makes its own
             extras["key"] = own_key(call.principal.name, key)
         if request.resume is not None:
-            await self._changeable(call, request.resume, "continue")  # it takes over the workspace
+            await self.changeable(call, request.resume, "continue")  # it takes over the workspace
         asked = request.asked()
         longest = call.principal.grants.timeout_seconds
         if longest is not None and asked["timeout"] is None:
@@ -330,11 +330,11 @@ class Service:
         """Stop it with everything below it. Returns the result, and how each node ended. Does nothing if it has ended.
 
         `force`: without the grace period of its processes."""
-        await self.recovered(await self._changeable(call, task_id, "cancel"))
+        await self.recovered(await self.changeable(call, task_id, "cancel"))
         nodes = await self.remit.cancel(task_id, reason[:1000], source=f"{call.principal.name} by {call.api}", force=force)
         return await self.tool.look(task_id), nodes
 
-    async def _changeable(self, call: Call, task_id: str, deed: str) -> Record:
+    async def changeable(self, call: Call, task_id: str, deed: str) -> Record:
         """Raises `Refused` for a task that the caller may only see, and for the delegation that it acts for."""
         record = await self.record(call, task_id)
         if not await off_loop(self._belongs_to, call, record, Permission.CANCEL_ALL) or task_id == call.principal.parent:

@@ -172,12 +172,12 @@ _TOKEN: TypeAdapter[Token] = TypeAdapter(Token)
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class _TokenFile:
     key: bytes = b""
     tokens: tuple[Token, ...] = ()
 
     @classmethod
-    def parse(cls, data: bytes) -> "_Stored":
+    def parse(cls, data: bytes) -> "_TokenFile":
         stored = json.loads(data)
         if stored["version"] != VERSION:
             raise ValueError(f"version {stored['version']} was written by a later remit")
@@ -198,7 +198,7 @@ class Tokens:
         self._folder = folder / FOLDER
         self._clock = clock
         self._stamp: tuple[int, ...] | None = ()
-        self._stored = _Stored()
+        self._stored = _TokenFile()
         self._by_digest: Mapping[str, Token] = {}
         self._by_id: Mapping[str, Token] = {}
 
@@ -230,7 +230,7 @@ class Tokens:
             self._stored = self._read()
         except RemitError as error:
             log.error("No token is valid: %s", error)
-            self._stored = _Stored()
+            self._stored = _TokenFile()
         self._by_digest = {token.digest: token for token in self._stored.tokens}
         self._by_id = {token.token_id: token for token in self._stored.tokens}
 
@@ -261,7 +261,7 @@ class Tokens:
             )
             kept = stored.tokens if len(stored.tokens) < MOST_TOKENS else valid
             note_made(self.path, stored.key)
-            write_private(self.path, _Stored(stored.key, (*kept, token)).to_bytes())
+            write_private(self.path, _TokenFile(stored.key, (*kept, token)).to_bytes())
         return token, secret
 
     def revoke(self, name: str) -> list[Token]:
@@ -275,7 +275,7 @@ class Tokens:
             ended = {token.token_id: replace(token, revoked_at=now) for token in meant if token.revoked_at is None}
             if ended:
                 tokens = tuple(ended.get(token.token_id, token) for token in stored.tokens)
-                write_private(self.path, _Stored(stored.key, tokens).to_bytes())
+                write_private(self.path, _TokenFile(stored.key, tokens).to_bytes())
         return list(ended.values())
 
     def adopt(self) -> bool:
@@ -286,7 +286,7 @@ class Tokens:
             note_made(self.path, key)
         return is_foreign
 
-    def _read(self) -> _Stored:
+    def _read(self) -> _TokenFile:
         stored = self._parse()
         if stored.key and not _is_ours(self.path, stored.key):
             raise Refused(
@@ -296,10 +296,10 @@ class Tokens:
             )
         return stored
 
-    def _parse(self) -> _Stored:
+    def _parse(self) -> _TokenFile:
         data = read_private(self.path)
         try:
-            return _Stored() if data is None else _Stored.parse(data)
+            return _TokenFile() if data is None else _TokenFile.parse(data)
         except (ValueError, KeyError, TypeError, AttributeError, RemitError) as error:
             raise Unavailable(
                 f"{self.path} is damaged ({error}).",
@@ -307,14 +307,14 @@ class Tokens:
                 advice="`remit token new` sets it aside and begins a new file; the tokens in it must be made again.",
             ) from None
 
-    def _read_or_set_aside(self) -> _Stored:
+    def _read_or_set_aside(self) -> _TokenFile:
         try:
             stored = self._read()
         except Unavailable as error:
             if not self.path.exists():
                 raise
             log.error("%s It is now %s.", error.message, set_aside(self.path).name)
-            stored = _Stored()
+            stored = _TokenFile()
         return stored if stored.key else replace(stored, key=secrets.token_bytes(32))
 
 

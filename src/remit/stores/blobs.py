@@ -125,7 +125,7 @@ class BlobStore:
 
         Raises `Failed` if the file changes whenever it is read."""
         for _ in range(TRIES):
-            with contextlib.suppress(_Changed):
+            with contextlib.suppress(_FileChanged):
                 return self._put_once(descriptor, sha256)
             sha256 = None
         raise Failed("It changes while it is read.", code=CORRUPT, advice="Write it under another name and rename it when it is whole.")
@@ -281,7 +281,7 @@ class BlobStore:
 
         try:
             return question()
-        except (FileNotFoundError, _Changed) as error:
+        except (FileNotFoundError, _FileChanged) as error:
             if NO_BUCKET in str(error):
                 raise _unavailable(self.address, error) from None
             raise
@@ -289,7 +289,7 @@ class BlobStore:
             raise _unavailable(self.address, error) from None
 
 
-class _Changed(Exception):
+class _FileChanged(Exception):
     """The file is not what it was when it was hashed."""
 
 
@@ -325,7 +325,7 @@ def _checked(descriptor: int, sha256: str, size: int) -> Iterator[bytes]:
         digest.update(part)
         held, length = part, length + len(part)
     if length != size or digest.hexdigest() != sha256:
-        raise _Changed
+        raise _FileChanged
     yield held
 
 

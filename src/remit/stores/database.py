@@ -12,7 +12,7 @@ from remit.core.errors import Unavailable
 
 APPLICATION_ID = 0x52454D54
 """`REMT`, in the header of every database of remit."""
-VERSION = 5
+VERSION = 6
 """The newest migration; `schema.sql` is the result of all migrations up to it."""
 BUSY_SECONDS = 5.0
 PAGE_BYTES = 2048

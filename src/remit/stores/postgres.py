@@ -5,8 +5,10 @@ write whose commit was cut off: rows written before are recognised and not repor
 
 import contextlib
 import logging
+import os
 import re
 import secrets
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -24,7 +26,7 @@ from remit.core.errors import Unavailable
 from remit.core.record import HistoryQuery, Write, WriteResult
 from remit.core.states import LIVE
 from remit.stores.rows import NOTHING_MET, Group, RowByRow
-from remit.stores.sql_store import OF_TREE, Change, Found, Scan, SqlStore, spending_below
+from remit.stores.sql_store import Change, Found, Scan, SqlStore
 
 VERSION = 3
 """The newest `sql/postgres_NNN.sql`."""
@@ -126,7 +128,7 @@ class PostgresStore(SqlStore):
                         raise psycopg.Rollback
                 except CLASHES:
                     pass
-            return RowByRow(connection, self.owner_id, self._drawn, spending_below).write(writes)
+            return RowByRow(connection, self.owner_id, self._drawn, self._spending_here).write(writes)
 
         is_plain = not group.limited_trees and not group.draws
         return NOTHING_MET if is_plain and self._is_written_at_once(group) else self._transact(write)
@@ -179,7 +181,10 @@ class PostgresStore(SqlStore):
     def close(self) -> None:
         if self._listener is not None:
             self._listener.close()
-        with self._lock:
+        if not self._lock.acquire(timeout=LISTEN_SECONDS):
+            self._hang_up()
+            self._lock.acquire()
+        try:
             with contextlib.suppress(psycopg.Error):
                 if self._writer is not None and not self._writer.closed:
                     self._writer.execute(  # counters of this writer continue, so that no stamp repeats
@@ -191,6 +196,14 @@ class PostgresStore(SqlStore):
                     self._writer.close()
             self._writer = None
             self._pool.close()
+        finally:
+            self._lock.release()
+
+    def _hang_up(self) -> None:
+        """End a write that waits for a server that does not answer: the interpreter waits for its thread."""
+        if (writer := self._writer) is not None:
+            with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(writer.fileno())) as line:
+                line.shutdown(socket.SHUT_RDWR)
 
     # ---- indexes: the server chooses them
 
@@ -205,9 +218,12 @@ class PostgresStore(SqlStore):
             conditions.append("settled_at IS NULL")  # so that the small index is used
         return [(" AND ".join(conditions) or "TRUE", tuple(value for value in given.values() if value is not None))]
 
+    def _tree_scans(self, root_id: str) -> list[Scan]:
+        return [("((session_id=? AND parent_id IS NULL) OR (root_id=? AND parent_id IS NOT NULL))", (root_id, root_id))]
+
     def _history_scans(self, query: HistoryQuery) -> list[tuple[str, tuple[Any, ...], str]]:
         if query.root_id is not None:
-            return [(OF_TREE, (query.root_id, query.root_id), "")]
+            return [(*scan, "") for scan in self._tree_scans(query.root_id)]
         is_live = query.wanted is not None and LIVE.issuperset(query.wanted)
         return [("settled_at IS NULL" if is_live else "TRUE", (), "")]
 
@@ -337,6 +353,7 @@ class _Listener:
         self._watchers: dict[object, Callable[[Change], None]] = {}
         self._is_closed = threading.Event()
         self._is_listening = threading.Event()
+        self._is_connected = True
         self._thread = threading.Thread(target=self._run, name="remit-listen", daemon=True)
         self._thread.start()
 
@@ -360,11 +377,14 @@ class _Listener:
                 with self._connect() as connection:
                     connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
                     self._is_listening.set()
+                    self._is_connected = True
                     self._tell("write")
                     self._tell("cancel")
                     self._listen(connection)
             except psycopg.Error as error:
-                log.warning("Lost the connection that notifies of changes: %s", " ".join(str(error).split()))
+                if self._is_connected:  # once for each outage
+                    log.warning("Lost the connection that notifies of changes: %s", " ".join(str(error).split()))
+                self._is_connected = False
                 self._is_closed.wait(LISTEN_SECONDS)
 
     def _listen(self, connection: Connection) -> None:

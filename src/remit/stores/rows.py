@@ -480,7 +480,6 @@ INSERTS = {
     len(Row._fields): INSERT,
 }
 """By the number of bound columns."""
-INSERTS_OF_MANY = {count: one + f", {one.partition(' VALUES ')[2]}" * (AT_ONCE - 1) for count, one in INSERTS.items()}
 START = "UPDATE delegations SET status='running', started_at=?, step_times=? WHERE session_id=? AND status='queued'"
 SETTLE = (
     "UPDATE delegations SET status=?, settled_at=?, result=?, step_times=?, tokens=?, cost=?, chunk_count=? "
@@ -597,15 +596,15 @@ class Group:
         """Whether it changes the spending of principals, or compares it."""
         return bool(self.draws or self.charges or self.limits_principal)
 
-    def write(self, connection: Connection) -> Cursor | None:
+    def write(self, connection: Connection, inserts: Mapping[int, str] = INSERTS) -> Cursor | None:
         """The cursor of the settlements: if it has fewer rows, something was settled before, and the caller rolls back."""
         anyones = self.owner_id is None
         settled = None
         for count, rows in self.inserts.items():
             if len(rows) >= AT_ONCE:
-                rows = _insert_many(connection, count, rows)
+                rows = _insert_many(connection, inserts[count], rows)
             if rows:
-                connection.executemany(INSERTS[count], rows)
+                connection.executemany(inserts[count], rows)
         if self.starts:
             connection.executemany(START if anyones else START_OURS, self.starts)
         if self.settlements:
@@ -626,11 +625,16 @@ def draw_of(row: Row) -> Columns:
     return row.principal, int(row.status != State.REFUSED), row.tokens, row.cost, row.created_at
 
 
-def _insert_many(connection: Connection, count: int, rows: list[Columns]) -> list[Columns]:
+@lru_cache(maxsize=8)
+def _insert_of_many(insert: str) -> str:
+    return insert + f", {insert.partition(' VALUES ')[2]}" * (AT_ONCE - 1)
+
+
+def _insert_many(connection: Connection, insert: str, rows: list[Columns]) -> list[Columns]:
     """Insert as many as a multi-row statement takes; returns the rest."""
     even = len(rows) - len(rows) % AT_ONCE
     many = [tuple(chain.from_iterable(rows[first : first + AT_ONCE])) for first in range(0, even, AT_ONCE)]
-    connection.executemany(INSERTS_OF_MANY[count], many)
+    connection.executemany(_insert_of_many(insert), many)
     return rows[even:]
 
 

@@ -19,9 +19,9 @@ Found = TypeVar("Found")
 Change = Literal["cancel", "write"]
 Scan = tuple[str, tuple[Any, ...]]
 """A condition that an index answers, with its values."""
+Read = Callable[[str, Sequence[Any]], list[Any]]
 
 SELECT = f"SELECT {COLUMNS} FROM delegations"
-OF_TREE = "((session_id=? AND parent_id IS NULL) OR (root_id=? AND parent_id IS NOT NULL))"
 AFTER_PREFIX = chr(0x10FFFF)
 NO_LIMIT = 2**62
 DURATIONS_KEPT = 400
@@ -39,16 +39,9 @@ _SPENT = (
     "coalesce((SELECT body FROM events e WHERE e.session_id=d.session_id AND kind='spent' ORDER BY number DESC LIMIT 1), '{}') "
     "FROM delegations d WHERE principal=? AND settled_at IS NULL"
 )
-_SPENT_BELOW = (
-    "WITH RECURSIVE below(session_id) AS (SELECT session_id FROM delegations WHERE session_id=? UNION ALL SELECT d.session_id "
-    "FROM below JOIN delegations d ON d.parent_id=below.session_id WHERE d.root_id=? AND d.parent_id IS NOT NULL) "
-    "SELECT CASE WHEN status='refused' THEN 0 ELSE 1 END, d.tokens, d.cost, NULL, CASE WHEN settled_at IS NULL THEN coalesce("
-    "(SELECT body FROM events e WHERE e.session_id=d.session_id AND kind='spent' ORDER BY number DESC LIMIT 1), '{}') END "
-    "FROM below JOIN delegations d ON d.session_id=below.session_id"
-)
-_OLD_ROOTS = (
-    "parent_id IS NULL AND created_at<? AND settled_at<? AND NOT EXISTS (SELECT 1 FROM delegations c WHERE c.root_id=d.session_id "
-    "AND c.parent_id IS NOT NULL AND (c.settled_at IS NULL OR c.settled_at>=? OR c.created_at>=?))"
+_SPENT_COLUMNS = (
+    "session_id, parent_id, CASE WHEN status='refused' THEN 0 ELSE 1 END, tokens, cost, NULL, CASE WHEN settled_at IS NULL THEN "
+    "coalesce((SELECT body FROM events e WHERE e.session_id=d.session_id AND kind='spent' ORDER BY number DESC LIMIT 1), '{}') END"
 )
 
 
@@ -61,8 +54,13 @@ class SqlStore:
     """Before a column whose index is not to be chosen."""
     FOR_UPDATE: ClassVar[str] = ""
     SKIP_LOCKED: ClassVar[str] = ""
-    INDEXES: ClassVar[tuple[str, str]] = ("", "")
-    """For the newest of all delegations of each agent, and for those after a number: few."""
+    OLD_ROOTS: ClassVar[str] = (
+        "parent_id IS NULL AND created_at<? AND settled_at<? AND NOT EXISTS (SELECT 1 FROM delegations c WHERE c.root_id=d.session_id "
+        "AND c.parent_id IS NOT NULL AND (c.settled_at IS NULL OR c.settled_at>=? OR c.created_at>=?))"
+    )
+    """Roots of trees in which nothing is live or newer."""
+    AFTER_FORGETTING: ClassVar[str] = ""
+    """A statement that follows the deletion of delegations."""
 
     def __init__(self) -> None:
         self.owner_id: str | None = None
@@ -92,6 +90,14 @@ class SqlStore:
         """Conditions that together are true for all delegations with these states, and each only for some."""
         raise NotImplementedError
 
+    def _newest_scans(self, after: int) -> list[Scan]:
+        """The same for delegations after a number, with the index to use."""
+        return [("WHERE id>?", (after,))]
+
+    def _tree_scans(self, root_id: str) -> list[Scan]:
+        """The same for a tree."""
+        raise NotImplementedError
+
     def _history_scans(self, query: HistoryQuery) -> list[tuple[str, tuple[Any, ...], str]]:
         """The same for a query, with the prefix of a time that it compares."""
         raise NotImplementedError
@@ -114,6 +120,9 @@ class SqlStore:
         limits = _limits_of(connection.execute("SELECT limits FROM principal_limits WHERE principal=?", (principal,)).fetchall())
         return Spending() if limits == Limits() else _total(connection.execute(_SPENT, (principal, principal)).fetchall()), limits
 
+    def _index_children(self) -> None:
+        """Enter new children in indexes, where that is done later."""
+
     # ---- one delegation
 
     def _records(self, where: str, values: Sequence[Any] = ()) -> list[Record]:
@@ -134,15 +143,28 @@ class SqlStore:
         return self._transact(lambda connection: int(connection.execute(statement, values).rowcount))
 
     def newest_by_agent(self, after: int) -> dict[str, int]:
-        statement = f"SELECT agent, max(id) FROM delegations {self.INDEXES[after > 0]} WHERE id>? GROUP BY agent"
-        return dict(self._read(statement, (after,)))
+        found: dict[str, int] = {}
+        for scan, values in self._newest_scans(after):
+            for agent, number in self._read(f"SELECT agent, max(id) FROM delegations {scan} GROUP BY agent", values):
+                found[agent] = max(number, found.get(agent, 0))
+        return found
 
     def tree(self, root_id: str) -> list[Record]:
-        return self._records(f"{OF_TREE} ORDER BY parent_id IS NOT NULL, id", (root_id, root_id))
+        return [record_of(row) for row in self._rows_of_tree(self._read, COLUMNS, root_id)]
 
     def children(self, session_id: str) -> list[Record]:
-        where = "root_id=(SELECT root_id FROM delegations WHERE session_id=?) AND parent_id=? ORDER BY id"
-        return self._records(where, (session_id, session_id))
+        known = self._read("SELECT root_id FROM delegations WHERE session_id=?", (session_id,))
+        rows = [row for (root_id,) in known for row in self._rows_of_tree(self._read, COLUMNS, root_id, session_id)]
+        return [record_of(row) for row in rows]
+
+    def _rows_of_tree(self, read: Read, columns: str, root_id: str, parent_id: str | None = None) -> list[Any]:
+        """Callers before their children. With `parent_id`, only its children."""
+        found: dict[int, Any] = {}
+        below, of_one = ("", ()) if parent_id is None else (f" AND {self.UNINDEXED}parent_id=?", (parent_id,))
+        for scan, values in self._tree_scans(root_id):
+            for row in read(f"SELECT id, parent_id, {columns} FROM delegations d WHERE {scan}{below}", (*values, *of_one)):
+                found[row[0]] = row
+        return [row[2:] for row in sorted(found.values(), key=lambda row: (row[1] is not None, row[0]))]
 
     def events(self, session_id: str, after: int = 0, most: int | None = None) -> list[Event]:
         known = self._read("SELECT step_times, chunk_count FROM delegations WHERE session_id=?", (session_id,))
@@ -181,10 +203,11 @@ class SqlStore:
     # ---- many delegations
 
     def live(self) -> list[Record]:
-        rows = [
-            row for scan, values in self._scans(LIVE) for row in self._read(f"SELECT id, {COLUMNS} FROM delegations WHERE {scan}", values)
-        ]
-        return [record_of(row[1:]) for row in sorted(rows, key=lambda row: row[0])]
+        found: dict[int, Any] = {}
+        for scan, values in self._scans(LIVE):
+            for row in self._read(f"SELECT id, {COLUMNS} FROM delegations WHERE {scan}", values):
+                found[row[0]] = row[1:]
+        return [record_of(found[number]) for number in sorted(found)]
 
     def history(self, query: HistoryQuery) -> list[Record]:
         before = None
@@ -194,14 +217,13 @@ class SqlStore:
                 return []
             before = known[0]
         limit = max(0, query.limit)
-        places = []
+        places: set[tuple[float, int]] = set()
         for scan, values, prefix in self._history_scans(query):
             conditions, more = self._filters(query, before, prefix)
             where = " AND ".join((scan, *conditions))
             statement = f"SELECT created_at, id FROM delegations WHERE {where} ORDER BY created_at DESC, id DESC LIMIT ?"
-            places += self._read(statement, (*values, *more, limit))
-        places.sort(reverse=True)
-        numbers = ", ".join(str(int(number)) for _, number in places[:limit])
+            places.update(self._read(statement, (*values, *more, limit)))
+        numbers = ", ".join(str(int(number)) for _, number in sorted(places, reverse=True)[:limit])
         return self._records(f"id IN ({numbers}) ORDER BY created_at DESC, id DESC") if numbers else []
 
     def _filters(self, query: HistoryQuery, before: tuple[float, int] | None, prefix: str) -> tuple[list[str], list[Any]]:
@@ -274,7 +296,20 @@ class SqlStore:
         return _total(self._read(_SPENT, (principal, principal)))
 
     def spent_below(self, root_id: str, session_id: str) -> Spending:
-        return _total(self._read(_SPENT_BELOW, (session_id, root_id)))
+        return self._spending_below(self._read, root_id, session_id)
+
+    def _spending_below(self, read: Read, root_id: str, session_id: str) -> Spending:
+        """Of a delegation and everything below it."""
+        inside, rows = {session_id}, []
+        for one, parent_id, *spent in self._rows_of_tree(read, _SPENT_COLUMNS, root_id):
+            if one == session_id or parent_id in inside:
+                inside.add(one)
+                rows.append(spent)
+        return _total(rows)
+
+    def _spending_here(self, connection: Connection, root_id: str, session_id: str) -> Spending:
+        """The same, in the transaction of `connection`."""
+        return self._spending_below(lambda statement, values: connection.execute(statement, values).fetchall(), root_id, session_id)
 
     def limits(self, principal: str) -> Limits:
         return _limits_of(self._read("SELECT limits FROM principal_limits WHERE principal=?", (principal,)))
@@ -307,7 +342,7 @@ class SqlStore:
         return sorted(map(record_of, taken), key=lambda record: order[record.session_id])
 
     def claim(self, session_id: str, *, ticket: int, owner: str) -> Record | None:
-        update = "UPDATE delegations SET owner=?, ticket=? WHERE session_id=? AND ticket<? AND settled_at IS NULL"
+        update = "UPDATE delegations SET owner=?, ticket=? WHERE session_id=? AND ticket<? AND settled_at IS NULL AND queue IS NOT NULL"
 
         def claimed(connection: Connection) -> Record | None:
             before = connection.execute(f"{SELECT} WHERE session_id=?{self.FOR_UPDATE}", (session_id,)).fetchone()
@@ -344,9 +379,10 @@ class SqlStore:
 
     def prune(self, *, settled_before: float) -> int:
         """Whole trees, in small transactions, so that writers get the lock in between. Spending is kept."""
+        self._index_children()
         forgotten = 0
         for scan, values in self._scans(SETTLED):
-            statement = f"SELECT session_id FROM delegations d WHERE {scan} AND {_OLD_ROOTS} LIMIT {TREES_AT_ONCE}{self.SKIP_LOCKED}"
+            statement = f"SELECT session_id FROM delegations d WHERE {scan} AND {self.OLD_ROOTS} LIMIT {TREES_AT_ONCE}{self.SKIP_LOCKED}"
             while number := self._transact_aside(lambda one: self._forget(one, statement, (*values, *[settled_before] * 4))):  # noqa: B023
                 forgotten += number
                 time.sleep(0.001)  # a waiting writer retries within about this time: let it in
@@ -355,10 +391,13 @@ class SqlStore:
     def _forget(self, connection: Connection, statement: str, values: Sequence[Any]) -> int:
         session_ids = []
         for (root_id,) in connection.execute(statement, values).fetchall():
-            session_ids += connection.execute(f"SELECT session_id FROM delegations WHERE {OF_TREE}", (root_id, root_id)).fetchall()
+            for scan, of_tree in self._tree_scans(root_id):
+                session_ids += connection.execute(f"SELECT session_id FROM delegations WHERE {scan}", of_tree).fetchall()
         gone = self._list([session_id for (session_id,) in session_ids])
         for table in ("events", "checkpoints", "cancel_requests", "delegations") if session_ids else ():
             connection.execute(f"DELETE FROM {table} WHERE session_id {self.AMONG}", (gone,))
+        if self.AFTER_FORGETTING:
+            connection.execute(self.AFTER_FORGETTING)
         return len(session_ids)
 
     # ---- copying
@@ -386,10 +425,6 @@ def _stop_reason(text: str) -> str | None:
 
 def _limits_of(rows: list[Any]) -> Limits:
     return Limits(**from_json_text(rows[0][0])) if rows else Limits()
-
-
-def spending_below(connection: Connection, root_id: str, session_id: str) -> Spending:
-    return _total(connection.execute(_SPENT_BELOW, (session_id, root_id)).fetchall())
 
 
 def _total(rows: list[Any]) -> Spending:

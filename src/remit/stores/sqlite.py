@@ -21,8 +21,8 @@ from remit.core.record import AppendEvent, BeginDelegation, HistoryQuery, Settle
 from remit.core.states import LIVE, State
 from remit.stores import database
 from remit.stores.database import BUSY_SECONDS, VERSION, Durability
-from remit.stores.rows import INSERTS, NOTHING_MET, PRINCIPAL, SETTLE_OURS, Group, RowByRow, row_of_new, settlement_of
-from remit.stores.sql_store import SETTLED, Change, Found, Scan, SqlStore, spending_below
+from remit.stores.rows import INSERTS, NEW_COUNT, NOTHING_MET, PRINCIPAL, SETTLE_OURS, Group, RowByRow, row_of_new, settlement_of
+from remit.stores.sql_store import SETTLED, Change, Found, Scan, SqlStore
 from remit.system.ownership import DatabaseBinding
 
 READERS_KEPT = 4
@@ -33,11 +33,20 @@ LOG_LOCK_SECONDS = 0.2
 CLASHES = (sqlite3.IntegrityError, OverflowError, UnicodeEncodeError)
 """A row that exists, or a value that cannot be stored."""
 
-PAIR = "agent=? AND status=?"
-FIRST_PAIR = "SELECT agent, status FROM delegations ORDER BY agent, status LIMIT 1"
+# A new child is not in the indexes of agents and trees: that would cost it a third more than a root. `_index_children` enters it.
+_OF_CHILD = INSERTS[NEW_COUNT + 1].replace("(attempt", "(unindexed, attempt").replace("VALUES (", "VALUES (1, ")
+_INSERTS = {**INSERTS, NEW_COUNT + 1: _OF_CHILD}
+NEW_CHILDREN = "unindexed=1 AND id>(SELECT up_to FROM index_progress)"
+INDEXED = "unindexed IS NULL"
+CHILDREN_AT_ONCE = 500
+"""New children that one transaction indexes."""
+LAST_NUMBER = "SELECT coalesce(max(id), 0) FROM delegations"
+
+PAIR = f"agent=? AND status=? AND {INDEXED}"
+FIRST_PAIR = f"SELECT agent, status FROM delegations WHERE {INDEXED} ORDER BY agent, status LIMIT 1"
 # Not one comparison of pairs: SQLite would scan all rows of the current pair.
-NEXT_STATUS = "SELECT agent, status FROM delegations WHERE agent=? AND status>? ORDER BY status LIMIT 1"
-NEXT_AGENT = "SELECT agent, status FROM delegations WHERE agent>? ORDER BY agent, status LIMIT 1"
+NEXT_STATUS = f"SELECT agent, status FROM delegations WHERE agent=? AND status>? AND {INDEXED} ORDER BY status LIMIT 1"
+NEXT_AGENT = f"SELECT agent, status FROM delegations WHERE agent>? AND {INDEXED} ORDER BY agent, status LIMIT 1"
 
 
 class SqliteStore(SqlStore):
@@ -45,7 +54,9 @@ class SqliteStore(SqlStore):
 
     AMONG = "IN (SELECT value FROM json_each(?))"
     UNINDEXED = "+"
-    INDEXES = "INDEXED BY delegations_by_agent", "NOT INDEXED"
+    OLD_ROOTS = SqlStore.OLD_ROOTS.replace("c.parent_id IS NOT NULL", f"c.parent_id IS NOT NULL AND c.{INDEXED}")
+    """`prune` indexes new children first, and a tree whose root ended long ago gets none."""
+    AFTER_FORGETTING = f"UPDATE index_progress SET up_to=min(up_to, ({LAST_NUMBER}))"  # the numbers above are used again
 
     def __init__(self, path: str | Path, *, durability: Durability = "process") -> None:
         super().__init__()
@@ -113,7 +124,7 @@ class SqliteStore(SqlStore):
             if kind is BeginDelegation:
                 new = row_of_new(write)  # type: ignore[arg-type]  # `type is` is quicker than isinstance
                 if write.limits is None and (len(new) <= PRINCIPAL or new[PRINCIPAL] is None):  # type: ignore[union-attr]
-                    self._cursor.execute(INSERTS[len(new)], new)
+                    self._cursor.execute(_INSERTS[len(new)], new)
                     return True
             elif kind is SettleDelegation and self.owner_id is not None and not (write.tokens or write.cost):  # type: ignore[union-attr]
                 self._cursor.execute(SETTLE_OURS, (*settlement_of(write), self.owner_id))  # type: ignore[arg-type]
@@ -140,7 +151,7 @@ class SqliteStore(SqlStore):
             database.roll_back(connection)
             if not database.try_begin(connection):
                 return None
-            applied = RowByRow(connection, group.owner_id, self._drawn, spending_below).write(writes)
+            applied = RowByRow(connection, group.owner_id, self._drawn, self._spending_here).write(writes)
             connection.execute("COMMIT")
         except BaseException:
             database.roll_back(connection)
@@ -154,7 +165,7 @@ class SqliteStore(SqlStore):
         if group.draws and not self._has_room(self._writer, group):
             return False
         try:
-            settled = group.write(self._writer)
+            settled = group.write(self._writer, _INSERTS)
         except CLASHES:
             return False
         return settled is None or settled.rowcount == len(group.settlements)
@@ -179,13 +190,21 @@ class SqliteStore(SqlStore):
 
     # ---- housekeeping
 
+    def _index_children(self) -> None:
+        """Enter new children in the indexes of agents and trees: many at once touch few pages, each by itself touches two."""
+        (last,) = self._read(LAST_NUMBER)[0]
+        while self._transact_aside(lambda connection: _index_some(connection, last)):
+            time.sleep(0.001)  # a waiting writer retries within about this time: let it in
+
     def optimize(self) -> None:
-        """PASSIVE blocks no other connection. Under constant writes it never reaches the end of the log, so a large log is forced. Its file
-        is then written again from its start: overwriting a page costs half of extending the file by one."""
+        """Checkpoint the log, and index new children. PASSIVE blocks no other connection. Under constant writes it never reaches the end of
+        the log, so a large log is forced. Its file is then written again from its start: overwriting a page costs half of extending the
+        file by one."""
         with self._aside_lock, database.translating_errors(self.path):
             _, pages, _ = self._aside.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             if pages * database.PAGE_BYTES > LARGE_LOG_BYTES:
                 self._aside.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+        self._index_children()
 
     def close(self) -> None:
         """The last process that closes the file checkpoints its write-ahead log."""
@@ -205,8 +224,10 @@ class SqliteStore(SqlStore):
         """The existing agents and states, found by skipping through the only index that every delegation has."""
         wanted = None if statuses is None else frozenset(statuses)
         if agent is not None:
-            return [(PAIR, (agent, str(status))) for status in (State if wanted is None else wanted)]
-        found: list[Scan] = []
+            scan, values = self._new_children(wanted)
+            pairs = [(PAIR, (agent, str(status))) for status in (State if wanted is None else wanted)]
+            return [(f"{scan} AND +agent=?", (*values, agent)), *pairs]
+        found = [self._new_children(wanted)]
         pair = next(iter(self._read(FIRST_PAIR)), None)
         while pair is not None:
             if wanted is None or pair[1] in wanted:
@@ -214,10 +235,25 @@ class SqliteStore(SqlStore):
             pair = next(iter(self._read(NEXT_STATUS, pair) or self._read(NEXT_AGENT, pair[:1])), None)
         return found
 
+    def _new_children(self, statuses: Iterable[str] | None) -> Scan:
+        """New children. Always read first: one that is indexed between two reads is then found by both, and not by neither."""
+        return (NEW_CHILDREN, ()) if statuses is None else (f"{NEW_CHILDREN} AND +status {self.AMONG}", (self._list(statuses),))
+
+    def _newest_scans(self, after: int) -> list[Scan]:
+        if after:  # few
+            return [("NOT INDEXED WHERE id>?", (after,))]
+        return [
+            (f"NOT INDEXED WHERE {NEW_CHILDREN}", ()),
+            (f"INDEXED BY delegations_by_agent WHERE {INDEXED}", ()),
+        ]
+
+    def _tree_scans(self, root_id: str) -> list[Scan]:
+        root, below = "session_id=? AND +parent_id IS NULL", f"root_id=? AND parent_id IS NOT NULL AND {INDEXED}"
+        return [(f"{NEW_CHILDREN} AND +root_id=?", (root_id,)), (root, (root_id,)), (below, (root_id,))]
+
     def _history_scans(self, query: HistoryQuery) -> list[tuple[str, tuple[Any, ...], str]]:
         if query.root_id is not None:  # a tree is small: other conditions just filter
-            root, below = "session_id=? AND +parent_id IS NULL", "root_id=? AND parent_id IS NOT NULL"
-            return [(root, (query.root_id,), "+"), (below, (query.root_id,), "+")]
+            return [(*scan, "+") for scan in self._tree_scans(query.root_id)]
         if query.task_number is not None:
             return [("task_number=?", (query.task_number,), "")]
         if query.conversation is not None:
@@ -311,6 +347,18 @@ class SqliteStore(SqlStore):
             connection.execute("INSERT INTO installation VALUES (?)", (token,))
 
         self._transact(set_it)
+
+
+def _index_some(connection: sqlite3.Connection, last: int) -> bool:
+    """Index children up to the number `last`. False: none are left."""
+    ((up_to,),) = connection.execute("SELECT up_to FROM index_progress").fetchall()
+    if last <= up_to:
+        return False
+    few = f"SELECT id FROM delegations WHERE id>? AND id<=? AND unindexed=1 ORDER BY id LIMIT 1 OFFSET {CHILDREN_AT_ONCE - 1}"
+    end = next(iter(connection.execute(few, (up_to, last)).fetchall()), (last,))[0]
+    connection.execute("UPDATE delegations SET unindexed=NULL WHERE id>? AND id<=? AND unindexed=1", (up_to, end))
+    connection.execute("UPDATE index_progress SET up_to=?", (end,))
+    return end < last
 
 
 class BoundStore(SqliteStore):
@@ -485,6 +533,7 @@ class MemoryStore(SqliteStore):
 
     def optimize(self) -> None:
         """There is no write-ahead log."""
+        self._index_children()
 
     def close(self) -> None:
         """The database lives as long as a store that shares it."""

@@ -14,8 +14,6 @@ from remit.core.errors import Failed, Misused, Refused, RemitError
 from remit.core.text import shorten
 
 MAX_PATH = 4096
-MAX_LINKS = 40
-"""As in the kernel."""
 _PASS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """O_PATH: a folder that may be entered but not listed can be traversed."""
 _LIST = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
@@ -54,10 +52,20 @@ def open_folder(path: str | Path, *, folder: int | None = None) -> int:
     return os.open(path, _LIST, dir_fd=folder)
 
 
+def real_path(path: str | Path) -> str:
+    """`os.path.realpath`. Raises `OSError` for a chain of links that is too long for it: an agent can make one."""
+    try:
+        return os.path.realpath(path)
+    except RecursionError:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
+
+
 def path_inside(root: str | Path, path: str | Path) -> str | None:
-    """The path from `root` to where `path` leads after all links; None: outside."""
-    top = os.path.realpath(root)
-    inside = os.path.relpath(os.path.realpath(os.path.join(root, path)), top)
+    """The path from `root` to where `path` leads after all links; None: outside, or nowhere."""
+    try:
+        inside = os.path.relpath(real_path(os.path.join(root, path)), real_path(root))
+    except OSError:
+        return None
     return None if inside == ".." or inside.startswith("../") else inside
 
 
@@ -66,8 +74,7 @@ def resolve_inside(root: Path, path: str | Path) -> Path:
     inside = path_inside(root, path)
     if inside is None:
         named = shown(os.path.relpath(root / path, root))
-        words = f"{named} leads out of the project, to {os.path.realpath(root / path)}: nothing is written there."
-        raise Refused(words, code="POLICY_DENIED", advice="Remove the link.")
+        raise Refused(f"{named} leads out of the project: nothing is written there.", code="POLICY_DENIED", advice="Remove the link.")
     return Path(os.path.realpath(root), inside)
 
 
@@ -182,41 +189,11 @@ class Root:
     def _without_links(self, parts: tuple[str, ...], asked: str, follow: bool) -> tuple[str, ...]:
         """The same path with its links resolved, by name."""
         top = f"/proc/self/fd/{self.descriptor}"
-        pending, links = list(reversed(parts)), 0
-        passed: list[str] = []
-        while pending:
-            part = pending.pop()
-            if part == ".." and not passed:
-                raise leads_out(asked)
-            if part == "..":
-                os.stat("/".join((top, *passed, ".")))  # a folder that does not exist leads nowhere
-                passed.pop()
-            elif part not in ("", "."):
-                passed.append(part)
-                target = _link_at("/".join((top, *passed))) if pending or follow else None
-                if target is not None:
-                    links += 1
-                    if links > MAX_LINKS:
-                        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-                    passed = [] if target.startswith("/") else passed[:-1]
-                    pending += reversed(self._below(target, asked).split("/"))
-        return tuple(passed)
-
-    def _below(self, target: str, asked: str) -> str:
-        """The target of a link, from the root if it is absolute."""
-        if not target.startswith("/"):
-            return target
-        for name in (self.path, os.readlink(f"/proc/self/fd/{self.descriptor}")):
-            if f"{target}/".startswith(f"{name.rstrip('/')}/"):
-                return target[len(name) :]
-        raise leads_out(asked)
-
-
-def _link_at(path: str) -> str | None:
-    try:
-        return os.readlink(path)
-    except OSError:  # not a link, or missing
-        return None
+        before, last = (parts, ()) if follow else (parts[:-1], parts[-1:])
+        inside = path_inside(top, "/".join(before))
+        if inside is None:
+            raise leads_out(asked)
+        return (*(part for part in inside.split("/") if part != "."), *last)
 
 
 def parts_of(path: str, root: str = "") -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from remit.core.context import LEVELS, ContextFiles
 from remit.core.errors import Misused
+from remit.system.files import walk
 
 LIMIT_BYTES = 200_000
 """About 50,000 tokens, beside the task."""
@@ -57,7 +58,8 @@ def _candidates(root_dir: Path, level: int, language: str) -> Iterator[Path]:
         folders.append(root_dir / language)
     seen: set[Path] = set()
     for folder in folders if level < 3 else [*folders, root_dir]:
-        for path in sorted(folder.rglob("*"), key=lambda p: p.as_posix()):
+        paths = (Path(place, name) for place, _, names in walk(folder) for name in names)
+        for path in sorted(paths, key=lambda one: one.as_posix()):
             if path not in seen and _is_context(path, root_dir):
                 seen.add(path)
                 yield path

@@ -5,7 +5,6 @@ import errno
 import fcntl
 import os
 import secrets
-import shutil
 import stat
 import tempfile
 import time
@@ -134,38 +133,51 @@ def write_beside(folder: Path, name: str, data: bytes) -> Path:
     raise FileExistsError(f"{folder} contains a thousand of {name}")
 
 
+def walk(top: str | Path, on_error: Callable[[OSError], None] = lambda _error: None) -> Iterator[tuple[str, list[str], list[str]]]:
+    """`os.walk`, by name, with links to folders among the files, and without recursion: a clone may contain folders deeper than the stack.
+    Folders removed from the second part are left out."""
+    pending = [os.fspath(top)]
+    while pending:
+        place = pending.pop()
+        try:
+            with os.scandir(place) as entries:
+                found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+        except OSError as error:
+            on_error(error)
+            continue
+        folders = [name for name, is_folder in found if is_folder]
+        yield place, folders, [name for name, is_folder in found if not is_folder]
+        pending += (os.path.join(place, name) for name in reversed(folders))
+
+
 STALE_SECONDS = 60.0
 """Time in which a new temporary folder is locked."""
 
 
+def _is_mine(uid: int) -> bool:
+    return uid == os.geteuid()
+
+
 @contextlib.contextmanager
-def temporary_folder(prefix: str) -> Iterator[Path]:
-    """A folder below the system's temporary one. Left-overs of killed processes are removed with the next call."""
-    sweep_folders(Path(tempfile.gettempdir()), prefix)
-    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
-        descriptor = lock_folder(name)
-        try:
-            yield Path(name)
-        finally:
-            os.close(descriptor)
-
-
-def lock_folder(folder: str | Path) -> int:
-    """Open and locked until closed, which marks a folder as in use. If files cannot be locked, its age decides."""
+def temporary_folder(prefix: str, parent: Path | None = None, *, is_ours: Callable[[int], bool] = _is_mine) -> Iterator[Path]:
+    """A folder below `parent`, or the system's temporary one. Its lock marks it as in use; where files cannot be locked, its age does.
+    Left-overs of killed processes are removed with the next call."""
+    parent = Path(tempfile.gettempdir()) if parent is None else parent
+    sweep_folders(parent, prefix, is_ours=is_ours)
+    folder = Path(tempfile.mkdtemp("", prefix, parent))
     descriptor = open_folder(folder)
-    with contextlib.suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return descriptor
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield folder
+    finally:
+        os.close(descriptor)
+        remove_folder(folder)
 
 
 def sweep_folders(
-    parent: Path,
-    prefix: str,
-    *,
-    is_ours: Callable[[int], bool] = lambda uid: uid == os.geteuid(),
-    remove: Callable[[str], None] = lambda name: shutil.rmtree(name, ignore_errors=True),
-    stale_seconds: float = STALE_SECONDS,
-) -> None:
+    parent: Path, prefix: str, *, is_ours: Callable[[int], bool] = _is_mine, stale_seconds: float = STALE_SECONDS
+) -> None:  # fmt: skip
     """Remove folders with this prefix whose owners were killed. `is_ours`: whether a user id is this process's own."""
     for path in parent.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):
@@ -174,9 +186,19 @@ def sweep_folders(
                 about = os.fstat(descriptor)
                 if is_ours(about.st_uid) and time.time() - about.st_ctime > stale_seconds:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    remove(str(path))
+                    remove_folder(path)
             finally:
                 os.close(descriptor)
+
+
+def remove_folder(folder: str | Path) -> None:
+    """Remove a folder with its content, as far as possible and however deep it is; or the link in its place."""
+    from remit.system.sandbox.keeper import clear  # rarely needed
+
+    if os.path.islink(folder):
+        os.unlink(folder)
+    else:
+        clear(str(folder))
 
 
 def set_aside(path: Path, *, at: float | None = None) -> Path:

@@ -131,13 +131,17 @@ class Git:
         """Its output as one line."""
         return os.fsdecode(self.run(*arguments).rstrip(b"\n"))
 
+    def warnings(self, *arguments: str) -> str:
+        """What it says beside its output, of a command that succeeds."""
+        return self._run(arguments, (0,))[2]
+
     def asks(self, *arguments: str) -> bool:
         """For questions that git answers by its exit code."""
         return self._run(arguments, (0, 1))[0] == 0
 
     def code(self, *arguments: str) -> tuple[int, bytes]:
         """For commands whose exit code 1 is an answer."""
-        return self._run(arguments, (0, 1))
+        return self._run(arguments, (0, 1))[:2]
 
     def merge_trees(self, ours: str, theirs: str) -> tuple[str, tuple[str, ...]]:
         """The merged tree of two commits, and the files with conflicts. No file is touched."""
@@ -147,8 +151,8 @@ class Git:
 
     def _run(
         self, arguments: tuple[str, ...], allowed: tuple[int, ...], stdout: "IO[bytes] | None" = None, stdin: bytes | None = None
-    ) -> tuple[int, bytes]:
-        """Uses files instead of pipes: a background process of a hook keeps a pipe open, and this would wait for it."""
+    ) -> tuple[int, bytes, str]:
+        """Exit code, output, messages. By files, not pipes: a background process of a hook keeps a pipe open, and would be waited for."""
         seconds = self.stop_at - time.monotonic()
         if seconds <= 0:
             raise _too_slow(arguments)
@@ -175,9 +179,10 @@ class Git:
                 raise
             for file in (output, words):
                 file.seek(0)
+            said = words.read().decode(errors="replace")
             if code not in allowed:
-                raise GitFailed(arguments[0], words.read().decode(errors="replace"), code)
-            return code, output.read()
+                raise GitFailed(arguments[0], said, code)
+            return code, output.read(), said
 
     def _command(self, arguments: tuple[str, ...]) -> list[str]:
         command = ["git"]
@@ -232,7 +237,7 @@ def settings_of(git: Git) -> Settings:
     return Settings(commands, hashlib.sha256("\0".join(fetching).encode(errors="surrogateescape")).hexdigest() if is_partial else "")
 
 
-def held(git: Git, before: Settings, *, base: str | None = None) -> Git:
+def with_recorded_settings(git: Git, before: Settings, *, base: str | None = None) -> Git:
     """Git with these settings restored; `overrides` names those that changed since, or run a file that differs from `base`, the commit that
     an agent started from."""
     now = settings_of(git)
@@ -240,6 +245,13 @@ def held(git: Git, before: Settings, *, base: str | None = None) -> Git:
     names = sorted(name for name in {*now.commands, *usable} if now.commands.get(name) != usable.get(name))
     overrides = tuple((name, usable.get(name, _PLAIN_MERGE if name.startswith("merge.") else "")) for name in names)
     return replace(git, overrides=overrides, may_fetch=bool(before.fetching) and now.fetching == before.fetching)
+
+
+def open_to_read(folder: Path, stop_at: float) -> Git:
+    """The repository around a folder, without its filters and merge drivers. Raises `GitFailed` if there is none."""
+    git = Git(folder=folder, stop_at=stop_at, may_fetch=False)
+    git.run("rev-parse", "--git-dir")
+    return with_recorded_settings(git, Settings({}, ""))
 
 
 def _runs_changed_file(git: Git, base: str, command: str) -> bool:

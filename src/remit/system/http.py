@@ -291,7 +291,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _backend(core: Any, target: Target, addresses: Sequence[Address]) -> Any:
-    class Pinned(core.AnyIOBackend):  # type: ignore[misc] # the package is optional, so its class is known only here
+    class PinnedBackend(core.AnyIOBackend):  # type: ignore[misc] # the package is optional, so its class is known only here
         """Connects to the checked addresses only, in order."""
 
         async def connect_tcp(self, host: str, port: int, timeout: float | None = None, **options: Any) -> Any:
@@ -305,7 +305,7 @@ def _backend(core: Any, target: Target, addresses: Sequence[Address]) -> Any:
                     failure = error
             raise failure
 
-    return Pinned()
+    return PinnedBackend()
 
 
 # ---- redirects

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.core.errors import Refused, RemitError, Unavailable
+from remit.system.beneath import path_inside
 from remit.system.files import file_lock, private_folder, read_private, state_folder, write_private
 
 CODE = "NOT_TRUSTED"
@@ -56,7 +57,7 @@ def must_stay_inside(root: Path) -> None:
     """Raise `Refused` if `.remit` or its database is a link out of the project: remit would write there."""
     for name in _INSIDE:
         path = root / name
-        if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):
+        if path.is_symlink() and path_inside(root, name) is None:
             raise Refused(
                 f"{path} is a link that leads out of the project.", code=CODE, advice=f"Remove it, and remit makes its own: rm {path}"
             )

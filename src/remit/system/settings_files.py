@@ -41,6 +41,11 @@ class SourcedValue(NamedTuple):
 Layer = dict[Key, SourcedValue]
 ALIASES: Mapping[Key, Key] = {("serve", "doors"): ("serve", "apis")}
 """Other names of settings."""
+REMOVED: Mapping[Key, str] = {
+    ("serve", "client_ca"): "let a reverse proxy verify client certificates, and give each caller a token (`remit token new`)",
+    ("serve", "push_inside"): "A2A push notifications were removed, too; follow a task by its stream",
+}
+"""Settings of earlier versions, with what to do instead."""
 
 
 def file_layers(trust: ProjectTrust) -> list[Layer]:
@@ -168,6 +173,8 @@ def _fault(found: dict[str, Any], layer: Layer) -> str:
     location = tuple(str(part) for part in found["loc"])
     source = _source(location, layer)
     if found["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        if location in REMOVED:
+            return f"{source}: this setting was removed. Delete it: {REMOVED[location]}"
         allowed = _keys_at(location[:-1])
         close = get_close_matches(location[-1], allowed, n=1)
         if "key_variable" in allowed and is_secret_name(location[-1]):

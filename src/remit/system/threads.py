@@ -7,7 +7,7 @@ import contextlib
 import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 IDLE_SECONDS = 10.0
@@ -53,6 +53,23 @@ async def off_loop(function: Callable[..., T], *args: Any) -> T:
 
     _put(job)
     return await answer
+
+
+async def finish_despite_cancel(work: Coroutine[Any, Any, T]) -> T:
+    """Run it to its end even if the caller is cancelled; the cancellation is raised afterwards."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            if task.cancelled():
+                raise
+            cancelled = error
+    result = task.result()
+    if cancelled is not None:
+        raise cancelled
+    return result
 
 
 def _deliver(answer: "asyncio.Future[Any]", value: Any, error: BaseException | None) -> None:

@@ -13,6 +13,7 @@ import shlex
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from glob import glob
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,8 +24,8 @@ from remit.core.protected_paths import protection_of
 from remit.core.redaction import redact_parameters, redact_text
 from remit.core.settings import is_harmless
 from remit.core.text import one_line
-from remit.system.beneath import open_regular, resolve_inside
-from remit.system.files import file_lock, private_folder, read_private, stamp_of, write_beside, write_private
+from remit.system.beneath import open_regular, real_path, resolve_inside
+from remit.system.files import file_lock, private_folder, read_private, stamp_of, walk, write_beside, write_private
 from remit.system.files import state_folder as state_folder
 from remit.system.mcp_servers import is_server, seen_tools, server_key, tools_in, with_adopted
 from remit.system.ownership import CODE as CODE
@@ -256,16 +257,17 @@ def load_trust(root: Path | str, trust: bool | str | None = None) -> ProjectTrus
     if given is True or given == "1":
         return ProjectTrust(root=root, settings=settings, approved=None)
     items = tuple(_items(root, settings))
-    approved = {item.name: item.digest for item in items if item.kind != DATABASE_KIND}
+    approved: dict[str, str] = {}
     is_given, fault = given is False or given == hash_of(items), ""
-    if given is False:
-        approved = {}
-    elif not is_given:
-        approved, fault = {}, f"{VARIABLE if trust is None else 'trust'} is the hash of other content" if given else ""
+    if given is not False:
         try:
             approved = approvals_of(root)
         except RemitError as error:
-            fault = str(error)
+            fault = "" if is_given else str(error)
+        else:
+            fault = f"{VARIABLE if trust is None else 'trust'} is the hash of other content" if given and not is_given else ""
+        if is_given:  # a hash does not cover the database: a person adopts it
+            approved = {item.name: item.digest for item in items if item.kind != DATABASE_KIND or approved.get(item.name) == item.digest}
     left_out = tuple(item for item in items if approved.get(item.name) != item.digest)
     if POLICY in approved and all(item.name != POLICY for item in items):
         left_out += (TrustItem(kind="policy", name=POLICY, digest="", effect="was removed; its approved rules stay in force", text=""),)
@@ -402,25 +404,11 @@ def references_of(words: Iterable[str], root: Path, folders: Iterable[str] = ())
     names = [os.path.basename(word) for word in words]
     patterns = [pattern for vendor, files in VENDOR_FILES.items() if any(vendor in name for name in names) for pattern in files]
     for place in dict.fromkeys((str(root), *(os.path.normpath(os.path.join(root, folder)) for folder in folders))):
-        named = (path for pattern in patterns for path in _matching(f"{place}/{pattern}"))
-        for path in (*(os.path.join(place, word) for word in words), *named):
+        named = (name for pattern in patterns for name in sorted(glob(pattern, root_dir=place, include_hidden=True)))
+        for path in (os.path.join(place, word) for word in (*words, *named)):
             with contextlib.suppress(OSError, ValueError), _open_inside(path, root) as opened:  # most words are not files
                 found[os.path.normpath(path).removeprefix(f"{root}/")] = hashlib.file_digest(opened, "sha256").hexdigest()
     return found
-
-
-def _matching(pattern: str) -> list[str]:
-    """Paths that match a pattern, with `*` for any names. Not `glob`, which is slow and skips hidden files."""
-    before, wildcard, after = pattern.partition("*")
-    if not wildcard:
-        return [pattern]
-    folder, start = os.path.split(before)
-    ending, slash, rest = after.partition("/")
-    try:
-        names = sorted(name for name in os.listdir(folder) if name.startswith(start) and name.endswith(ending))
-    except OSError:
-        return []
-    return [path for name in names for path in _matching(f"{folder}/{name}{slash}{rest}")]
 
 
 def setting_name(file: str, key: Sequence[str]) -> str:
@@ -476,12 +464,14 @@ def _relative(path: Path, root: Path) -> str:
 def _files(root: Path, folder: str, endings: tuple[str, ...], end: float) -> Iterator[str]:
     """Their paths in the project, by name, as many as are ever loaded: a clone may contain a whole disk."""
     found, is_deep = 0, not folder.startswith(".remit/")
-    for number, (place, below, names) in enumerate(os.walk(f"{root}/{folder}")):
-        below[:] = sorted(below) if is_deep else []
-        for name in sorted(names):
+    for number, (place, below, names) in enumerate(walk(f"{root}/{folder}")):
+        if number >= MAX_FOLDERS or time.monotonic() > end:
+            return
+        below[:] = below if is_deep else []
+        for name in names:
             if name.endswith(endings) and not name.startswith(("_", ".")):
                 found += 1
-                if found > MAX_FILES or number >= MAX_FOLDERS or time.monotonic() > end:
+                if found > MAX_FILES:
                     return
                 yield f"{place}/{name}".removeprefix(f"{root}/")
 
@@ -511,7 +501,7 @@ def _open_inside(path: str | Path, root: Path) -> BufferedReader:
 def _table(path: Path, keys: Sequence[str]) -> Mapping[str, Any]:
     """The table of remit in a settings file."""
     try:
-        with os.fdopen(open_regular(os.path.realpath(path)), "rb") as opened:
+        with os.fdopen(open_regular(real_path(path)), "rb") as opened:
             data = opened.read(MAX_BYTES + 1)
     except FileNotFoundError:
         return {}

@@ -46,7 +46,7 @@ def _promise(check: Check) -> Check:
 
 
 @_promise
-def what_was_recorded_is_found_whole(open_store: OpenStore) -> None:
+def recorded_delegations_are_read_back_whole(open_store: OpenStore) -> None:
     full = record(
         1,
         key="digest-readme",
@@ -77,7 +77,7 @@ def what_was_recorded_is_found_whole(open_store: OpenStore) -> None:
 
 
 @_promise
-def an_outcome_is_recorded_once_and_the_first_one_stands(open_store: OpenStore) -> None:
+def only_the_first_outcome_is_recorded(open_store: OpenStore) -> None:
     first, second = outcome(1, data={"n": 1}), outcome(1, State.FAILED, at=3000.0)
     with opened(open_store) as (store,):
         store.apply([RecordDelegation(record(1)), RecordDelegation(record(2))])
@@ -199,7 +199,7 @@ def values_json_cannot_hold_lose_nothing_else(open_store: OpenStore) -> None:
 
 
 @_promise
-def what_is_kept_cannot_be_changed_from_outside(open_store: OpenStore) -> None:
+def returned_records_are_copies(open_store: OpenStore) -> None:
     given: dict[str, Any] = {"list": [1]}
     with opened(open_store) as (store,):
         store.apply([RecordDelegation(record(1, parameters=given)), SaveCheckpoint(session(1), 1.0, given)])
@@ -234,7 +234,7 @@ def a_tree_comes_in_the_order_it_was_recorded(open_store: OpenStore) -> None:
 
 
 @_promise
-def events_are_steps_and_what_was_said_by_number(open_store: OpenStore) -> None:
+def events_are_numbered_steps_and_output(open_store: OpenStore) -> None:
     with opened(open_store, 2) as (store, other):
         store.apply([RecordDelegation(record(1)), said(1, 8, chunk="a"), said(1, 9, chunk="b")])
         assert [event.number for event in other.events(session(1))] == list(range(1, 10))
@@ -320,7 +320,7 @@ def _with_visitors(store: OwnedStore) -> None:
 
 
 @_promise
-def who_asked_from_outside_is_kept_and_found(open_store: OpenStore) -> None:
+def callers_are_recorded_and_found(open_store: OpenStore) -> None:
     expected: list[tuple[HistoryQuery, list[int]]] = [
         (HistoryQuery(principal="token:one"), [3, 2, 1]),
         (HistoryQuery(principal="token:one", roots_only=True), [3, 1]),
@@ -422,7 +422,7 @@ def nothing_is_recorded_beyond_the_limits_of_a_tree(open_store: OpenStore) -> No
 
 
 @_promise
-def how_far_delegations_are_is_seen_at_once(open_store: OpenStore) -> None:
+def progress_of_several_delegations_is_read_at_once(open_store: OpenStore) -> None:
     with opened(open_store) as (store,):
         store.apply([RecordDelegation(record(1)), RecordDelegation(record(2, state=State.QUEUED, started_at=None)), said(1, 8), said(1, 9)])
         heads = store.heads([session(1), session(2), session(3)])
@@ -468,7 +468,7 @@ def states_are_counted(open_store: OpenStore) -> None:
 
 
 @_promise
-def completed_and_stopped_runs_are_told_apart(open_store: OpenStore) -> None:
+def durations_distinguish_completed_and_stopped_runs(open_store: OpenStore) -> None:
     """Failed, cancelled and unstarted runs are not samples."""
     with opened(open_store) as (store,):
         _with_history(store)
@@ -509,7 +509,7 @@ def delegations_are_summed_up(open_store: OpenStore) -> None:
 
 
 @_promise
-def old_trees_are_forgotten_whole(open_store: OpenStore) -> None:
+def old_trees_are_deleted_whole(open_store: OpenStore) -> None:
     with opened(open_store) as (store,):
         store.apply(
             [
@@ -592,10 +592,12 @@ def a_delegation_of_a_queue_is_claimed_once_for_each_ticket(open_store: OpenStor
         assert not second.apply([outcome(1)]).already_settled
         assert first.claim(session(1), ticket=3, owner="one") is None, "it has ended"
         assert first.claim(session(2), ticket=1, owner="one") is None
+        first.apply([RecordDelegation(record(3))])
+        assert second.claim(session(3), ticket=1, owner="two") is None, "it runs where it was made, in no queue"
 
 
 @_promise
-def watchers_are_notified_or_told_to_look_themselves(open_store: OpenStore) -> None:
+def watchers_are_notified_or_must_poll(open_store: OpenStore) -> None:
     with opened(open_store, 2) as (store, other):
         heard: Queue[str] = Queue()
         stop = store.watch(heard.put)
@@ -636,7 +638,7 @@ def the_stamp_changes_when_another_has_written(open_store: OpenStore) -> None:
 
 
 @_promise
-def housekeeping_changes_no_answer(open_store: OpenStore) -> None:
+def optimizing_changes_no_answer(open_store: OpenStore) -> None:
     with opened(open_store, 2) as (store, other):
         _with_history(store)
         before = other.history(HistoryQuery())

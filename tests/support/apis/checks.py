@@ -255,7 +255,7 @@ async def a_stream_tells_everything_in_order_and_ends_as_polling_does(harness: A
 
 
 @_promise
-async def everybody_who_follows_hears_the_same(harness: ApiHarness) -> None:
+async def all_followers_receive_the_same_events(harness: ApiHarness) -> None:
     api = await harness.client()
     _, told = await _talked(harness, api, listeners=3)
     ends = [[said.value for said in one if said.kind == "data"] + [one[-1].seen] for one in told]
@@ -263,7 +263,7 @@ async def everybody_who_follows_hears_the_same(harness: ApiHarness) -> None:
 
 
 @_promise
-async def a_stream_is_taken_up_where_it_was_left(harness: ApiHarness) -> None:
+async def a_stream_resumes_after_its_last_event(harness: ApiHarness) -> None:
     api = await harness.client()
     task_id, (told,) = await _talked(harness, api)
     if api.traits.numbers_chunks:
@@ -276,7 +276,7 @@ async def a_stream_is_taken_up_where_it_was_left(harness: ApiHarness) -> None:
 
 
 @_promise
-async def a_stream_left_in_the_middle_is_taken_up_while_it_runs(harness: ApiHarness) -> None:
+async def a_broken_stream_resumes_while_its_task_runs(harness: ApiHarness) -> None:
     api, mark = await harness.client(), secrets.token_hex(4)
     task_id = await api.execute(asked("talks", mark=mark, chunks=8))
     _go(harness, mark)
@@ -299,7 +299,7 @@ async def a_stream_left_in_the_middle_is_taken_up_while_it_runs(harness: ApiHarn
 
 
 @_promise
-async def what_does_not_succeed_ends_its_stream_with_the_same_object(harness: ApiHarness) -> None:
+async def the_stream_of_a_failed_task_ends_with_the_same_object(harness: ApiHarness) -> None:
     api = await harness.client()
     for arguments in (asked("breaks"), asked("writes", _timeout=300), asked("forbidden", mark="none")):
         task_id = await api.execute(arguments)
@@ -409,7 +409,7 @@ def _is(api: ApiClient, seen: Seen, outcome: str, status: str, stop_reason: str,
 
 
 @_promise
-async def what_is_completed_has_its_data_and_its_words(harness: ApiHarness) -> None:
+async def a_completed_task_has_its_data_and_summary(harness: ApiHarness) -> None:
     api = await harness.client()
     seen = await done(api, "text", _operation="count", text="drei kleine Wörter")
     _is(api, seen, "completed", "completed", "finished")
@@ -420,7 +420,7 @@ async def what_is_completed_has_its_data_and_its_words(harness: ApiHarness) -> N
 
 
 @_promise
-async def what_ends_otherwise_says_so_and_keeps_what_was_done(harness: ApiHarness) -> None:
+async def failed_and_cancelled_tasks_name_the_reason_and_keep_their_work(harness: ApiHarness) -> None:
     api = await harness.client()
     for how in ("partial", "failed", "blocked"):
         seen = await done(api, "ends", how=how)
@@ -432,7 +432,7 @@ async def what_ends_otherwise_says_so_and_keeps_what_was_done(harness: ApiHarnes
 
 
 @_promise
-async def what_runs_out_of_time_hands_in_what_there_is(harness: ApiHarness) -> None:
+async def a_task_that_times_out_returns_partial_work(harness: ApiHarness) -> None:
     """Partial, never failed, with the artifacts and chunks so far."""
     api = await harness.client()
     seen = await done(api, "writes", _timeout=500)
@@ -442,7 +442,7 @@ async def what_runs_out_of_time_hands_in_what_there_is(harness: ApiHarness) -> N
 
 
 @_promise
-async def what_is_cancelled_is_really_stopped_when_the_answer_comes(harness: ApiHarness) -> None:
+async def a_cancelled_task_has_stopped_when_the_answer_arrives(harness: ApiHarness) -> None:
     api, mark = await harness.client(), secrets.token_hex(4)
     task_id = await api.execute(asked("hangs", mark=mark))
     await until(lambda: "beat" in marks(harness.root, mark))
@@ -501,7 +501,7 @@ async def large_results_come_whole(harness: ApiHarness) -> None:
 
 
 @_promise
-async def odd_values_come_back_as_they_went(harness: ApiHarness) -> None:
+async def unusual_values_are_returned_unchanged(harness: ApiHarness) -> None:
     api = await harness.client()
     odd: dict[str, Any] = {
         "": "empty name", "ключ": ["", " ", "\t\n", "\u0000", "\u2028", "𝄞", "é", "{}", "null"], "nothing": None,

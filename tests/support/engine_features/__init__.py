@@ -1,7 +1,4 @@
-"""Checks of compositions, groups, the result cache and adaptive limits for any engine. Importing it adds them to the engine checks.
-
-The embedded engine, the Temporal engine and `support.memory_engine` pass them in addition to the checks of `support.engine_suite`.
-"""
+"""Checks of compositions, groups, the result cache and adaptive limits for any engine. `support.engine_suite` includes them."""
 
 from support.engine_features import engine_cache_suite, engine_composition_suite, engine_group_suite, engine_limits_suite
 

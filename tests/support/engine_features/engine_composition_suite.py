@@ -7,7 +7,7 @@ from typing import Any
 from remit import Composition, Context, State, Status, StopReason, Unavailable, agent, call, each, first, parallel, sequence
 from remit.core.composition import Step
 from remit.testing import Scripted, answer, fail, hang, wait
-from support.engine_samples import OpenRemit, code_of, durable, promise
+from support.engine_samples import OpenRemit, code_of, durable, promise, until
 
 
 async def _hand_on(ctx: Context, arguments: dict[str, Any]) -> Any:
@@ -19,7 +19,7 @@ async def _hand_on(ctx: Context, arguments: dict[str, Any]) -> Any:
 
 
 @promise
-async def who_acts_for_its_caller_adds_no_depth_and_no_name(open_remit: OpenRemit, root: Path) -> None:
+async def an_agent_that_acts_for_its_caller_adds_no_depth_and_no_name(open_remit: OpenRemit, root: Path) -> None:
     @agent("place")
     async def place(ctx: Context) -> list[Any]:
         return [ctx.depth, ctx.caller, *ctx.path]
@@ -38,7 +38,7 @@ async def who_acts_for_its_caller_adds_no_depth_and_no_name(open_remit: OpenRemi
 
 
 @promise
-async def who_acts_for_its_caller_cannot_call_itself(open_remit: OpenRemit, root: Path) -> None:
+async def an_agent_that_acts_for_its_caller_cannot_call_itself(open_remit: OpenRemit, root: Path) -> None:
     passing = [Scripted(name, _hand_on, acts_for_caller=True) for name in ("ping", "pong")]
     async with open_remit(root, passing) as remit:
         assert (await remit.delegate("ping", to="ping")).data == "CYCLE_DETECTED"
@@ -220,6 +220,14 @@ async def a_composition_that_cannot_run_is_refused_before_anything_runs(open_rem
         ("INVALID_PARAMETERS", "Step 1 (b): it refers to 'files'", sequence("one", b=call("one", x=_ref("files")))),
         ("INVALID_PARAMETERS", "Step 1: Parameters of typed: n must be a whole number", sequence("one", call("typed", n="many"))),
         ("INVALID_PARAMETERS", "Step 1: timeout 1e+06 s is above the maximum", sequence("one", call("one", timeout=1e6))),
+        ("INVALID_PARAMETERS", "Step 1: idle must be a positive number", sequence("one", call("one", idle=-1))),
+        ("INVALID_PARAMETERS", "Step 1: accept must be a list", sequence("one", call("one", accept="pytest"))),
+        ("INVALID_PARAMETERS", "Step 1: Unknown budget", sequence("one", call("one", budget={"apples": 3}))),
+        ("INVALID_PARAMETERS", "Step 1: one: cache requires an agent that only reads", sequence("one", call("one", cache="1h"))),
+        ("INVALID_PARAMETERS", "Step 1: resume must be the id", sequence("one", call("one", resume="x"))),
+        ("INVALID_PARAMETERS", "m: there is no such parameter", sequence("one", each("typed", over="0", into="m"))),
+        ("INVALID_PARAMETERS", "Step 1: Parameters of typed: m: there is no", sequence("one", call("typed", n=_ref("0"), m=1))),
+        ("INVALID_PARAMETERS", "Step 1: Parameters of typed: n: it is required", sequence("one", call("typed", m=_ref("0")))),
         ("INVALID_PARAMETERS", "at most 1000 steps", parallel(*["one"] * 1000)),
         ("CYCLE_DETECTED", "Step 1: a composition cannot call compose.run", sequence("one", call("compose.run", sequence=["one"]))),
     ]
@@ -230,6 +238,26 @@ async def a_composition_that_cannot_run_is_refused_before_anything_runs(open_rem
             assert message in done.errors[0].message
             assert not await remit.children(done.session_id)
     assert one.calls == []
+
+
+@promise
+async def parameters_that_lead_to_no_object_are_refused_when_reached(open_remit: OpenRemit, root: Path) -> None:
+    async with open_remit(root, [Scripted("one", answer(1)), Scripted("echo", _echo)]) as remit:
+        whole = call("echo", parameters=_ref("0"))
+        done = await remit.delegate(sequence("one", parallel(whole, "one")))
+        assert (done.status, done.data) == (Status.PARTIAL, [1, [None, 1]])
+        assert done.errors[0].message == "Step 1.0: parameters lead to 1, which is not an object."
+
+
+@promise
+async def results_that_are_too_large_together_are_named_instead_of_lost(open_remit: OpenRemit, root: Path) -> None:
+    many = Scripted("many", answer(list(range(130_000))))
+    async with open_remit(root, [many]) as remit:
+        done = await remit.delegate(parallel("many", "many"))
+        assert (done.status, done.data) == (Status.PARTIAL, None)
+        assert "too large" in done.errors[0].message
+        assert [one["status"] for one in done.extra["steps"]] == ["completed", "completed"]
+        assert (await remit.delegate(sequence("many", "many", result="1#/7"))).data == 7
 
 
 @promise
@@ -254,16 +282,25 @@ async def a_composition_stays_within_the_limits_of_its_tree(open_remit: OpenRemi
 
 
 @promise
+async def a_step_that_times_out_is_no_timeout_of_the_composition(open_remit: OpenRemit, root: Path) -> None:
+    async with open_remit(root, [Scripted("one", answer(1)), Scripted("stuck", hang())]) as remit:
+        done = await remit.delegate(sequence("one", call("stuck", timeout=0.2)))
+        assert (done.status, done.stop_reason, code_of(done)) == (Status.PARTIAL, StopReason.FINISHED, "TIMEOUT")
+        assert (await remit.describe(done.session_id)).state is State.PARTIAL
+
+
+@promise
 async def a_composition_that_is_stopped_hands_back_what_came_before(open_remit: OpenRemit, root: Path) -> None:
     stuck = Scripted("stuck", hang())
     async with open_remit(root, [Scripted("one", answer(1)), stuck]) as remit:
         done = await remit.delegate(sequence("one", "stuck"), timeout=0.3)
         assert (done.status, done.stop_reason) == (Status.PARTIAL, StopReason.DEADLINE)
         assert done.data["late_answer"][:1] == [1]
-        handle = await remit.start(sequence("one", parallel("stuck", first("stuck"))))
-        await asyncio.wait_for(stuck.called.wait(), 5)
+        handle = await remit.start(sequence("one", parallel(sequence("one", "stuck"), first("stuck"))))
+        await until(lambda: len(stuck.calls) == 3)
         await handle.cancel("enough")
-        assert (await handle.result()).stop_reason is StopReason.CANCELLED
+        stopped = await handle.result()
+        assert (stopped.stop_reason, stopped.data["late_answer"]) == (StopReason.CANCELLED, [1, [[1, None], None]])
         assert not await remit.live()
 
 
@@ -279,6 +316,27 @@ async def sessions_of_the_same_principal_can_be_referred_to(open_remit: OpenRemi
             assert done.errors[0].message.startswith("Step 1: ")
             assert why in done.errors[0].message
             assert not await remit.children(done.session_id)
+
+
+@promise
+@durable
+async def secrets_that_are_not_on_record_are_never_handed_on(open_remit: OpenRemit, root: Path) -> None:
+    token = "ghp_" + "a1B2" * 9
+    leak, echo = Scripted("leak", answer({"token": token, "n": 1})), Scripted("echo", _echo)
+    flow = sequence("leak", call("flaky"), call("echo", x=_ref("0#/token")), result="2")
+    async with open_remit(root, [leak, Scripted("flaky", fail("not yet")), echo]) as remit:
+        stopped = await remit.delegate(flow)
+        assert stopped.status is Status.FAILED
+        known = (await remit.children(stopped.session_id))[0].session_id
+    async with open_remit(root, [leak, Scripted("flaky", answer(2)), echo]) as remit:
+        resumed = await remit.delegate(flow, resume=stopped.session_id)
+        named = await remit.delegate(sequence(call("echo", x=_ref(f"{known}#/token"))))
+        for done in (resumed, named):
+            assert done.status is Status.FAILED
+            assert "leads to secrets, which are not on record" in done.errors[0].message
+        assert echo.calls == []
+        assert (await remit.delegate(sequence(call("echo", n=_ref(f"{known}#/n")), result="0#/n"))).data == 1
+        assert (await remit.delegate(sequence("leak", call("echo", x=_ref("0#/token")), result="1#/x"))).data == token
 
 
 @promise
@@ -302,6 +360,18 @@ async def a_resumed_composition_repeats_no_completed_step(open_remit: OpenRemit,
     async with open_remit(root, [one, flaky, slow]) as remit:
         done = await remit.delegate(flow, resume=stopped.session_id)
         assert (done.data, len(one.calls), len(flaky.calls), len(slow.calls)) == ([1, 1, 2], 2, 2, 1)
+
+
+@promise
+@durable
+async def a_changed_composition_can_be_resumed(open_remit: OpenRemit, root: Path) -> None:
+    agents = [Scripted("one", answer(1)), Scripted("two", answer(2)), Scripted("broken", fail("no luck"))]
+    async with open_remit(root, agents) as remit:
+        stopped = await remit.delegate(sequence(first("broken", "one"), "broken"))
+        assert stopped.data == [1, None]
+        for changed, data in ((first("two"), [2, 2]), (first("two", "broken"), [2, 2]), (first("broken", "one"), [1, 2])):
+            done = await remit.delegate(sequence(changed, "two"), resume=stopped.session_id)
+            assert (done.status, done.data) == (Status.COMPLETED, data)
 
 
 @promise

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from remit import Context, Effect, Remit, State, StopReason, best, call, sequence
+from remit import Context, Effect, Remit, State, StopReason, agent, best, call, sequence
 from remit.agents.definition import definition_of
 from remit.testing import Scripted, answer, fail, hang, wait
 from support.engine_samples import OpenRemit, code_of, promise, until
@@ -21,7 +21,7 @@ async def a_group_adds_no_depth_and_no_name_and_its_choice_is_on_record(open_rem
     async with open_remit(root, [Scripted("a", answer(1)), Scripted("b", answer(2))]) as remit:
         _declare(remit, group=["a", "b"], by="order")
         done = await remit.delegate("team", n=1)
-        assert done.data == 1
+        assert (done.data, done.warnings) == (1, ())
         assert done.metadata.extra["route"]["chosen"] == "a"
         group, member = await remit.tree(done.session_id)
         assert (group.agent, member.agent, member.depth, member.path) == ("team", "a", 1, ("orchestrator", "a"))
@@ -58,6 +58,27 @@ async def a_failure_is_followed_by_the_next_member_only_if_that_is_safe(open_rem
 
 
 @promise
+async def a_member_that_is_refused_is_followed_by_the_next(open_remit: OpenRemit, root: Path) -> None:
+    """Nothing has run: a member that called the group would be a cycle, and another one does not take these parameters."""
+
+    @agent("lead")
+    async def lead(ctx: Context) -> Any:
+        return (await ctx.delegate("team", n=1)).data
+
+    @agent("strict")
+    async def strict(text: str) -> str:
+        return text
+
+    async with open_remit(root, [lead, strict, Scripted("last", answer("done"))]) as remit:
+        _declare(remit, group=["lead", "strict", "last"], by="order")
+        done = await remit.delegate("lead")
+        assert done.data == "done"
+        (group,) = [one for one in await remit.tree(done.session_id) if one.agent == "team"]
+        assert group.result is not None
+        assert [one["member"] for one in group.result.metadata.extra["route"]["tried"]] == ["lead", "strict", "last"]
+
+
+@promise
 async def the_least_loaded_and_the_cheapest_are_chosen(open_remit: OpenRemit, root: Path) -> None:
     async def spends(ctx: Context, arguments: dict[str, Any]) -> None:
         ctx.spend(cost=arguments["cost"])
@@ -79,7 +100,7 @@ async def the_least_loaded_and_the_cheapest_are_chosen(open_remit: OpenRemit, ro
 
 
 @promise
-async def what_was_cancelled_or_refused_says_nothing_about_a_member(open_remit: OpenRemit, root: Path) -> None:
+async def cancelled_and_refused_runs_do_not_count_for_a_member(open_remit: OpenRemit, root: Path) -> None:
     members = [Scripted("a", hang(), answer(1)), Scripted("b", answer(2))]
     async with open_remit(root, members) as remit:
         _declare(remit, group=["a", "b"], by="success")
@@ -109,7 +130,7 @@ async def a_slow_run_is_hedged_and_the_loser_is_stopped(open_remit: OpenRemit, r
 
 
 @promise
-async def a_group_of_nobody_is_refused(open_remit: OpenRemit, root: Path) -> None:
+async def a_group_without_members_is_refused(open_remit: OpenRemit, root: Path) -> None:
     async with open_remit(root, [Scripted("a")]) as remit:
         _declare(remit, group=["x", "y"])
         refused = await remit.delegate("team")

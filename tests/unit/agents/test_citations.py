@@ -3,10 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.builtin.researcher.answers import check_statements
 from remit.builtin.researcher.passages import Document
 from remit.builtin.researcher.relevance import Index, Words
-from remit.builtin.researcher.reports import Citations, Finding, Result, research_report
+from remit.builtin.researcher.reports import Citations, Finding, Result, check_statements, research_report
 
 WORDS = ["heron", "keeps", "the", "queue", "in", "memory", "3.5", "e.g.", "`a_b`", "**bold**", "a|b", "Ärger", "“quoted”", "x = (1)", "…"]
 MARKS = ["", "", "", "# ", "## ", "- ", "> ", "// ", "/* ", " * ", "    ", "| ", '"""', "1. ", "def f(): ", "MAX_QUEUE = "]

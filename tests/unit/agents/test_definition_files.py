@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit import load_settings
+from remit import AgentDefinition, load_settings
 from remit.agents import declarations as files
 from remit.agents.agent_files import page_of
 from remit.agents.declarations import all_joined, declarations_of
-from remit.agents.definition import Definition, Kind, PromptBy
+from remit.agents.definition import Kind, PromptBy
 from support.pace import allowed
 
 CLAUDE = "---\nname: reviewer\ndescription: Reviews code.\ntools: Read, Grep, Bash(git diff:*)\nmodel: sonnet\n---\nYou review code.\n"
@@ -27,7 +27,7 @@ def project(root: Path, files: dict[str, str | bytes]) -> Path:
     return root
 
 
-def read(root: Path, files: dict[str, str | bytes] | None = None) -> tuple[dict[str, Definition], list[str]]:
+def read(root: Path, files: dict[str, str | bytes] | None = None) -> tuple[dict[str, AgentDefinition], list[str]]:
     project(root, files or {})
     definitions, problems = all_joined(declarations_of(root, load_settings(root, environ={})))
     return {definition.name: definition for definition in definitions}, problems

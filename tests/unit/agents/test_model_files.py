@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from remit import Settings, load_settings
+from remit import AgentDefinition, Settings, load_settings
 from remit.agents.declarations import all_joined, declarations_of
-from remit.agents.definition import Definition, Kind
+from remit.agents.definition import Kind
 from remit.agents.directory import Directory
 from remit.agents.model_agents import OPERATIONS, is_reached, reach_of
 from remit.agents.python_files import describe_project
@@ -19,7 +19,9 @@ PROJECT = 'model = "openai:gpt-5"\n'
 OWN, CLAUDE, OPENCODE = ".remit/agents", ".claude/agents", ".opencode/agent"
 
 
-def read(root: Path, head: str, *, toml: str = PROJECT, folder: str = OWN, body: str = "You are P.") -> tuple[Definition | None, list[str]]:
+def read(
+    root: Path, head: str, *, toml: str = PROJECT, folder: str = OWN, body: str = "You are P."
+) -> tuple[AgentDefinition | None, list[str]]:
     for other in (OWN, CLAUDE, OPENCODE):
         (root / other / "p.md").unlink(missing_ok=True)
     path = root / folder / "p.md"
@@ -30,7 +32,7 @@ def read(root: Path, head: str, *, toml: str = PROJECT, folder: str = OWN, body:
     return next((one for one in definitions if one.name == "p"), None), problems
 
 
-def good(root: Path, head: str, *, toml: str = PROJECT, folder: str = OWN) -> Definition:
+def good(root: Path, head: str, *, toml: str = PROJECT, folder: str = OWN) -> AgentDefinition:
     found, problems = read(root, head, toml=toml, folder=folder)
     assert problems == []
     assert found is not None

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit import load_settings
+from remit import AgentDefinition, load_settings
 from remit.agents.declarations import all_joined, declarations_of
-from remit.agents.definition import Definition, Kind
+from remit.agents.definition import Kind
 from remit.agents.profiles import narrow_tools
 from remit.core.agents import WorkspaceKind
 
@@ -34,7 +34,7 @@ command = "cat"
 """
 
 
-def profile(root: Path, head: str, *, toml: str = BASE, folder: str = ".claude/agents") -> Definition:
+def profile(root: Path, head: str, *, toml: str = BASE, folder: str = ".claude/agents") -> AgentDefinition:
     path = root / folder / "p.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"---\nname: p\ndescription: Its own.\n{head}\n---\nYou are P.\n")

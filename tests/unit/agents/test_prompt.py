@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from remit import Context, TaskContext
-from remit.agents.definition import Definition, definition_of
+from remit import AgentDefinition, Context, TaskContext
+from remit.agents.definition import definition_of
 from remit.agents.prompt import first_prompt, hand_in_prompt, repair_prompt
 from remit.core.context import Repair
 from remit.runtime.return_format import format_instruction
@@ -21,7 +21,7 @@ async def backend(tmp_path: Path) -> RecordingBackend:
     return RecordingBackend(tmp_path)
 
 
-def make_definition(**table: Any) -> Definition:
+def make_definition(**table: Any) -> AgentDefinition:
     return definition_of("one", {"command": "x", **table}, source="s")
 
 

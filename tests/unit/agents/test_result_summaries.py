@@ -25,7 +25,7 @@ class Writer:
     def is_configured(self) -> bool:
         return True
 
-    async def write(self, purse: SpendSink, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Answer:
+    async def write(self, spending: SpendSink, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Answer:
         self.asked += 1
         if self.says is None:
             raise Unavailable("Nobody answers.")
@@ -73,7 +73,9 @@ async def test_summary_by_a_model_says_so() -> None:
 
 async def test_text_is_cut_if_the_budget_is_exhausted() -> None:
     class Poor(Writer):
-        async def write(self, purse: SpendSink, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Answer:
+        async def write(
+            self, spending: SpendSink, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None
+        ) -> Answer:
             raise Stopped("Too little is left.", code="BUDGET_EXCEEDED")
 
     assert len(await summarize(Poor(""), Spending(), "x\n" * 60_000, characters=1000)) <= 1000

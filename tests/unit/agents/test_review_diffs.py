@@ -28,6 +28,13 @@ def test_renames_new_and_removed_files_are_distinguished(tmp_path: Path) -> None
     assert files["made.sh"].is_new
 
 
+@pytest.mark.parametrize(("old", "new"), [("x.py", "x.py"), ("x.py", "x.py.new"), ("was/x.py", "is/x.py"), ("x.py.orig", "x.py")])
+def test_diffs_of_other_programs_are_applied(tmp_path: Path, old: str, new: str) -> None:
+    write(tmp_path, {"x.py": "a\n"})
+    (file,) = parse_changes(tmp_path, f"--- {old}\t2024-01-01\n+++ {new}\t2024-01-02\n@@ -1 +1 @@\n-a\n+b\n")
+    assert (file.path, file.state, file.after) == ("x.py", State.APPLIES, "b\n")
+
+
 def test_diff_that_does_not_apply_names_the_place(tmp_path: Path) -> None:
     write(tmp_path, {"x.py": "one\ntwo\nthree\nfour\n", "there.py": "x = 1\n"})
     hunks = "@@ -1,3 +1,3 @@\n one\n-2\n+zwei\n three\n@@ -4 +4 @@\n-four\n+4\n"

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from remit import load_settings
+from remit import AgentDefinition, load_settings
 from remit.agents.declarations import declarations_of
-from remit.agents.definition import Definition
 from remit.agents.directory import Directory
 from remit.agents.profiles import definition_for
 from remit.agents.python_files import describe_project
@@ -147,7 +146,7 @@ def test_every_role_has_a_file_with_instructions_and_a_valid_built_in(tmp_path: 
 
 def test_executor_of_a_role_gets_its_instructions_and_requirements(tmp_path: Path) -> None:
     made = directory(tmp_path, f'{CODERS}[roles]\nplanner = "claude"\n')
-    definition: Definition = made.find("planner").definition  # type: ignore[union-attr]
+    definition: AgentDefinition = made.find("planner").definition  # type: ignore[union-attr]
     assert (definition.runs_on, definition.kind) == ("claude", "claude")
     assert "You write the plan" in definition.instructions
     assert definition.spec.requires_artifacts

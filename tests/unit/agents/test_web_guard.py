@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remit import Misused, Refused
-from remit.system.http import Address, AddressKind, Network, check_target, classify_address, parse_target
+from remit.system.http import Address, Network, check_target, parse_target
 
 INSIDE = [
     ipaddress.ip_network(text)
@@ -65,14 +65,6 @@ async def test_ipv6_address_that_is_not_global_is_refused(address: ipaddress.IPv
     if not address.is_global:
         with pytest.raises(Refused):
             await check_target(parse_target(f"http://[{address}]/"), "GET", network([], []))
-
-
-@given(address=st.ip_addresses())
-def test_public_address_is_global_for_the_standard_library(address: Address) -> None:
-    if classify_address(address) is AddressKind.PUBLIC:
-        inner = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-        assert (inner or address).is_global
-        assert not (inner or address).is_multicast
 
 
 @given(public=st.lists(st.sampled_from(["93.184.215.14", "2606:4700::1111"]), max_size=4), inner=inside_4, place=st.integers(0, 4))

@@ -73,7 +73,7 @@ class Recorded:
         models.ask = self.ask  # type: ignore[method-assign]
         models.choice = lambda own=None: Choice(names=("openai:recorded",))  # type: ignore[method-assign]
 
-    async def ask(self, purse: SpendSink, question: Question) -> Answer:
+    async def ask(self, spending: SpendSink, question: Question) -> Answer:
         self.questions.append(question)
         return Answer(reply=self.replies.pop(0) if self.replies else Reply(text="Done."), input_tokens=1, output_tokens=1)
 

@@ -18,6 +18,7 @@ from remit.board.picture import BOXES_AT_MOST, draw, page, safe
 from remit.board.view import TaskState, View, chosen, view_of
 from remit.cli.board import lines_of
 from remit.cli.render import width
+from support.boards import board_with
 
 HOSTILE = "</text></svg><script>alert(1)</script><img src=x onerror=alert(2)> \"&' ]]> <!-- \x00\x1b[31m"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -27,17 +28,10 @@ def task(number: int, *dependencies: int, title: str = "", status: Status = Stat
     return Task(number=number, title=title or f"Task {number}", slug="t", dependencies=dependencies, status=status, **more)  # type: ignore[arg-type]
 
 
-def board_of(root: Path, *tasks: Task) -> Board:
-    board = Board(root)
-    with board.change(make=True) as draft:
-        draft.state = replace(draft.state, tasks=tasks, next_number=1 + max((one.number for one in tasks), default=0))
-    return board
-
-
 @pytest.fixture
 def view(tmp_path: Path) -> View:
     return view_of(
-        board_of(
+        board_with(
             tmp_path,
             task(1, status=Status.COMPLETED),
             task(2, 1, priority=Priority.HIGH, language="lean"),
@@ -61,7 +55,7 @@ def test_terminal_shows_next_commands_and_why_tasks_wait(view: View) -> None:
 
 
 def test_running_command_of_a_task_is_shown(tmp_path: Path) -> None:
-    board = board_of(tmp_path, task(1, status=Status.RESEARCHING))
+    board = board_with(tmp_path, task(1, status=Status.RESEARCHING))
     with claims.claim(board, 1, "research", seconds=60) as claim:
         claim.name_session("sess_1700000000_abc123")
         seen = view_of(board)

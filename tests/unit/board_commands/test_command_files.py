@@ -154,9 +154,7 @@ RULES = "---\ndescription: x\narguments: {number: integer, level: [low, high], f
     ],
 )
 def test_arguments_that_break_the_rules_of_the_file_are_refused(tmp_path: Path, arguments: tuple[str, ...], fault: str) -> None:
-    folder = tmp_path / ".remit" / "commands"
-    folder.mkdir(parents=True)
-    (folder / "fix.md").write_text(RULES)
+    put(tmp_path, ".remit/commands/fix.md", RULES)
     command = find(tmp_path, "fix")
     assert command is not None
     assert command.hint == "NUMBER LEVEL [FOCUS...]"
@@ -170,8 +168,6 @@ def test_arguments_that_break_the_rules_of_the_file_are_refused(tmp_path: Path, 
 
 @pytest.mark.parametrize("rules", ["[a]", "{a: integr}", "{a: text?, b: text}", "{a: 'text...', b: text?}"])
 def test_invalid_argument_rules_are_an_error_in_the_file(tmp_path: Path, rules: str) -> None:
-    folder = tmp_path / ".remit" / "commands"
-    folder.mkdir(parents=True)
-    (folder / "fix.md").write_text(f"---\narguments: {rules}\n---\nDo it\n")
+    put(tmp_path, ".remit/commands/fix.md", f"---\narguments: {rules}\n---\nDo it\n")
     with pytest.raises(Misused, match=r"fix\.md: line 2"):
         find(tmp_path, "fix")

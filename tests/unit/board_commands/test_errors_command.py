@@ -154,6 +154,17 @@ async def test_finished_diagnosis_is_not_repeated_after_a_crash(tmp_path: Path, 
     assert [path.name for path in reports] == ["research-001.md"]
 
 
+async def test_route_without_a_planner_leaves_a_diagnosed_task_to_plan_by_hand(tmp_path: Path, ledger: ErrorLedger) -> None:
+    settings = {"routing": {"errors": [{"agent": "error-diagnostics-agent"}]}}
+    async with Remit.open(tmp_path, agents=agents_for(), settings=settings) as remit:
+        first, second = [await errors(remit, Board(tmp_path)) for _ in range(2)]
+    for outcome in (first, second):
+        assert (outcome.status, outcome.task_number, outcome.task_status) == ("completed", 1, "RESEARCHED")
+        assert outcome.next_steps == "`remit plan 1` plans it."
+    assert (len(first.data["sessions"]), second.data["sessions"]) == (1, [])
+    assert len(Board(tmp_path).look().state.tasks) == 1
+
+
 def move_task(board: Board, status: Status) -> State:
     with board.change() as draft:
         draft.state = draft.state.with_task(draft.state.task(1).moved(status, at=draft.at, reason="given up"))
@@ -188,10 +199,10 @@ async def test_ledger_is_updated_later_if_the_end_of_a_task_was_not_recorded(
 
 def test_error_ids_of_a_task_take_precedence_over_the_ledger(tmp_path: Path, ledger: ErrorLedger) -> None:
     """The state after a crash between the two writes."""
-    from remit.board.task_commands import NewTask, record
+    from remit import NewTask, add_task
 
     board = Board(tmp_path)
-    record(board, NewTask(text="Fix it"))
+    add_task(board, NewTask(text="Fix it"))
     with board.change() as draft:
         ids = [entry.id for entry in ledger.entries()]
         draft.state = draft.state.with_task(replace(draft.state.task(1), extra={"error_ids": ids}))

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from remit import Board, BoardState, Context, Remit, Task, agent, plan_task, revise_plan
+from remit import Board, Context, Remit, Task, agent, plan_task, revise_plan
 from remit import TaskStatus as Status
 from remit.board.plan_check import plan_faults
+from support.boards import board_with
 
 PHASE = "### Phase 1: Fix it [NOT STARTED]\n- **Goal**: fixed\n- **Tasks**:\n  - [ ] fix\n"
 RIGHT = f"# Plan\n\n{PHASE}- **Files**: `src/app.py`, `src/new.py` (new)\n- **Accept**: `test -s src/new.py`\n"
@@ -24,10 +25,7 @@ PLAN_PATH = "specs/001_fix/plans/implementation-001.md"
 def make_board(root: Path, **more: Any) -> Board:
     (root / "src").mkdir()
     (root / "src/app.py").write_text("x = 1\n")
-    board = Board(root)
-    with board.change(make=True) as draft:
-        draft.state = BoardState(tasks=(Task(number=1, title="Fix", slug="fix", language="python", **more),), next_number=2)
-    return board
+    return board_with(root, Task(number=1, title="Fix", slug="fix", language="python", **more))
 
 
 def planner_writing(texts: Sequence[str], asked: list[str], *, in_data: bool = False) -> Any:

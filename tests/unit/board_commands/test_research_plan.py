@@ -19,17 +19,11 @@ from remit import research_task as research
 from remit import revise_plan as revise
 from remit.board.command_lifecycle import complexity_of, context_words, loaded_context
 from remit.board.task import slug_of
+from support.boards import board_with
 from support.repository import begin, git
 from support.repository import git as git_in
 
 PLAN = "# Plan\n\n### Phase 1: Add the grammar [NOT STARTED]\n- **Goal**: grammar\n\n### Phase 2: Build [NOT STARTED]\n- **Goal**: parser\n"
-
-
-def board_with(root: Path, *tasks: Task) -> Board:
-    board = Board(root)
-    with board.change(make=True) as draft:
-        draft.state = State(tasks=tasks, next_number=1 + max(task.number for task in tasks))
-    return board
 
 
 def task(number: int = 12, title: str = "Fix the parser", **more: Any) -> Task:
@@ -308,6 +302,59 @@ async def test_exactly_the_files_of_the_change_are_committed(tmp_path: Path) -> 
     assert git("status", "--porcelain", "specs").strip() == ""
 
 
+@pytest.mark.parametrize(("merge", "is_alone"), [(False, True), (True, True), ("queue", True), (True, False)])
+async def test_report_written_in_a_worktree_is_filed_once_and_the_worktree_removed(tmp_path: Path, merge: Any, is_alone: bool) -> None:
+    """Nothing is merged: the board commits the report. A worktree with other changes stays, and is named."""
+    begin(tmp_path)
+    (tmp_path / ".gitignore").write_text(".remit/\n")
+    git(tmp_path, "add", ".gitignore")
+    git(tmp_path, "commit", "-qm", "begin")
+    board_with(tmp_path, task())
+
+    @agent("researcher", workspace="worktree", merge=merge)
+    async def apart(ctx: Context, write_to: str) -> dict[str, Any]:
+        report = ctx.workspace / write_to
+        report.parent.mkdir(parents=True, exist_ok=True)
+        report.write_text("# Report")
+        if not is_alone:
+            (ctx.workspace / "more.py").write_text("x = 1\n")
+        return {"status": "completed", "summary": "Looked. Done.", "artifacts": [{"type": "report", "path": write_to}]}
+
+    outcome = await run_research(tmp_path, apart)
+    assert (outcome.status, outcome.task_status) == ("completed", "RESEARCHED"), outcome
+    assert (tmp_path / outcome.artifacts[0].path).read_text() == "# Report"
+    assert git(tmp_path, "log", "--format=%s").split("\n")[:2] == ["task 12: complete research", "begin"]
+    branches = git(tmp_path, "branch", "--format=%(refname:short)").split()
+    if is_alone:
+        assert (branches, outcome.next_steps, outcome.warnings) == (["main"], "`remit plan 12` plans it.", ())
+    else:
+        assert branches == ["main", f"remit/{outcome.session_id}"]
+        assert f"remit workspaces {outcome.session_id} --merge" in outcome.next_steps
+
+
+async def test_helper_of_a_researcher_is_merged_as_declared(tmp_path: Path) -> None:
+    begin(tmp_path)
+    (tmp_path / ".gitignore").write_text(".remit/\n")
+    git(tmp_path, "add", ".gitignore")
+    git(tmp_path, "commit", "-qm", "begin")
+    board_with(tmp_path, task())
+
+    @agent("helper", workspace="worktree", merge=True)
+    async def helper(ctx: Context) -> str:
+        (ctx.workspace / "notes.md").write_text("Notes.")
+        return "Wrote notes."
+
+    @agent("researcher")
+    async def asking(ctx: Context, write_to: str) -> dict[str, Any]:
+        await ctx.delegate("helper")
+        (ctx.root / write_to).write_text("# Report")
+        return {"status": "completed", "summary": "Looked. Done.", "artifacts": [{"type": "report", "path": write_to}]}
+
+    async with Remit.open(tmp_path, agents=[helper, asking]) as remit:
+        assert (await research(remit, Board(tmp_path), 12)).status == "completed"
+    assert git(tmp_path, "show", "HEAD~1:notes.md") == "Notes."
+
+
 async def test_cancelled_research_keeps_its_status_and_can_be_resumed(tmp_path: Path) -> None:
     @agent("researcher")
     async def forever() -> None:
@@ -383,9 +430,7 @@ async def second(ctx: Context, write_to: str) -> dict[str, Any]:
 
 
 def kill_run(root: Path, point: str) -> Task:
-    board = Board(root)
-    with board.change(make=True) as draft:
-        draft.state = State(tasks=(Task(number=12, title="Dig", slug="dig", language="python"),), next_number=13)
+    board = board_with(root, Task(number=12, title="Dig", slug="dig", language="python"))
     ended = subprocess.run([sys.executable, str(RUN), str(root), point], capture_output=True, text=True, timeout=60)
     assert ended.returncode == -9, ended.stderr
     return board.look().state.task(12)

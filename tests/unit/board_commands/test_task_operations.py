@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from remit import Board, Misused, NewTask, Refused, Task, TaskArtifact, Unavailable
-from remit import BoardState as State
 from remit import TaskPriority as Priority
 from remit import TaskStatus as Status
 from remit import abandon_tasks as abandon
@@ -24,6 +23,7 @@ from remit.board.command_lifecycle import must_exist
 from remit.board.task_commands import title_of
 from remit.board.task_order import order_tasks
 from remit.core.routing import DEFAULT_TABLE, GENERAL, route
+from support.boards import board_with
 
 
 @pytest.fixture
@@ -215,6 +215,16 @@ def test_parts_are_taken_from_the_phases_of_a_plan(board: Board) -> None:
     assert outcome.data["in_turn"] is True
 
 
+def test_no_parts_are_taken_from_a_file_outside_the_project(board: Board, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A cloned state.json may name any path as a plan."""
+    outside = tmp_path_factory.mktemp("home") / "plan.md"
+    outside.write_text("### Phase 1: Secret [NOT STARTED]\n\n### Phase 2: Another [NOT STARTED]\n")
+    add(board, "Build it")
+    set_status(board, 1, Status.NOT_STARTED, plan_path=str(outside))
+    with pytest.raises(Misused, match="2 to 5 parts"):
+        divide(board, 1)
+
+
 @pytest.mark.parametrize("prompt", ["", "only one thing", "one thing; another", "- a", "\n".join(f"- {n}" for n in range(6))])
 def test_fewer_than_two_or_more_than_five_parts_are_refused_with_advice(board: Board, prompt: str) -> None:
     add(board, "Nothing to go by here")
@@ -302,10 +312,8 @@ def test_divided_task_stays_on_the_board_and_archived_numbers_are_not_reused(boa
     ],
 )
 def test_unknown_task_that_is_archived_is_reported_with_its_location(tmp_path: Path, status: Status, advice: str) -> None:
-    board = Board(tmp_path)
-    with board.change(make=True) as draft:
-        task = Task(number=1, title="One", slug="one", status=status, blocking_reason="why")
-        draft.state = State(tasks=(task, Task(number=2, title="Two", slug="two")), next_number=3)
+    task = Task(number=1, title="One", slug="one", status=status, blocking_reason="why")
+    board = board_with(tmp_path, task, Task(number=2, title="Two", slug="two"))
     with board.change() as draft:
         archive.put_away(board, draft, [1])
     state = board.look().state

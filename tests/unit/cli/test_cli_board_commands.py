@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from remit import Board, Misused, Refused, Task
-from remit import BoardState as State
 from remit import TaskStatus as Status
 from remit.board import claims
 from remit.cli.board_commands import implement, plan, research, revise
 from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.cli.sessions import show
+from support.boards import board_with
 from support.cli import start
 
 AGENT = """
@@ -39,8 +39,7 @@ def project(tmp_path: Path) -> Path:
     (folder / "agents" / "own.py").write_text(AGENT)
     (folder / "context" / "common").mkdir(parents=True)
     (folder / "context" / "common" / "style.md").write_text("Be brief.")
-    with Board(tmp_path).change(make=True) as draft:
-        draft.state = State(tasks=(Task(number=12, title="Dig", slug="dig", language="python"),), next_number=13)
+    board_with(tmp_path, Task(number=12, title="Dig", slug="dig", language="python"))
     return tmp_path
 
 
@@ -77,7 +76,7 @@ def test_dry_run_prints_the_steps_and_changes_nothing(project: Path, capsys: pyt
         "researcher, carried out by: function (",
         "level 1 (simple: one task, no dependencies, no plan of several phases): common/style.md (30 bytes).",
         "specs/012_dig/reports/research-001.md",
-        "1 h 00 m",
+        "timeout   3600 s",
     ):
         assert words in said
     assert files(project) == before

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.cli.ask import Plain
-from remit.cli.events import Spent
+from remit.cli.events import SpendingTotal
 from remit.cli.live import Silence
 from remit.cli.render import harmless
 
@@ -56,8 +56,8 @@ def test_answer_begins_with_words_and_ends_with_one_line_end() -> None:
 
 
 def test_cost_is_a_sum_or_unknown() -> None:
-    known, unknown = Spent(tokens=1000, cost=0.5), Spent(tokens=10, has_unknown=True)
-    assert Spent().words() == ""
+    known, unknown = SpendingTotal(tokens=1000, cost=0.5), SpendingTotal(tokens=10, has_unknown=True)
+    assert SpendingTotal().words() == ""
     assert known.words() == "1,000 tokens, 0.50"
     assert unknown.words() == "10 tokens, money unknown"
     assert known.plus(unknown).words() == "1,010 tokens, at least 0.50"

@@ -72,6 +72,7 @@ def _nested(levels: int) -> dict[str, Any]:
         ({"each": "a", "over": 3.5, "into": "x"}, "over is a reference or a list"),
         ({"each": "a", "over": [1]}, "no step inside takes the item"),
         ({"each": {"sequence": ["a"]}, "over": [1], "into": "x"}, "into needs a call"),
+        ({"each": {"call": "a", "parameters": {"x": 1}}, "over": [1], "into": "x"}, "has the parameter 'x' already"),
         ({"parallel": ["a"], "limit": 0}, "limit is a whole number of at least 1"),
         ({"parallel": ["a"], "need": "most"}, "need is all, any or a number"),
         ({"parallel": ["a"], "need": 2}, "need is 2, but there are 1 steps"),

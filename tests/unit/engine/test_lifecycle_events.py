@@ -85,7 +85,7 @@ async def test_failing_listener_affects_no_one_else(tmp_path: Path) -> None:
 
 async def test_iterator_yields_events_in_order_and_ends_with_the_remit(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[look]) as remit:
-        events = remit.happenings()
+        events = remit.lifecycle_events()
         await asyncio.gather(*(remit.delegate("shelf.look") for _ in range(3)))
         reading = asyncio.ensure_future(_all(events))
     found = await asyncio.wait_for(reading, 5)
@@ -125,7 +125,7 @@ async def test_listener_gets_starts_and_ends_only_by_default(tmp_path: Path) -> 
         every: list[LifecycleEvent] = []
         remit.on_event(few.append)
         remit.on_event(every.append, LifecycleKind)
-        remit.note_visit("http", "token:ci")
+        remit.report_access("http", "token:ci")
         await remit.delegate("shelf.look")
         with pytest.raises(Misused, match=r"delegation\.started"):
             remit.on_event(few.append, ["delegation.jump"])  # type: ignore[list-item]
@@ -136,11 +136,11 @@ async def test_listener_gets_starts_and_ends_only_by_default(tmp_path: Path) -> 
 async def test_authentication_results_are_published(tmp_path: Path) -> None:
     async with Remit.open(tmp_path) as remit:
         heard: list[LifecycleEvent] = []
-        remit.note_visit("http", "token:ci")  # without listeners
+        remit.report_access("http", "token:ci")  # without listeners
         remit.on_event(heard.append, [LifecycleKind.ADMITTED, LifecycleKind.TURNED_AWAY])
-        remit.note_visit("http", "token:ci")
+        remit.report_access("http", "token:ci")
         error = ErrorInfo(type="permission", message="no", code="UNAUTHENTICATED", recoverable=False, recommendation="ask")
-        remit.note_visit("grpc", None, error)
+        remit.report_access("grpc", None, error)
     assert [(str(one.kind), one.door, one.principal, one.success) for one in heard] == [
         ("door.admitted", "http", "token:ci", True),
         ("door.refused", "grpc", None, False),

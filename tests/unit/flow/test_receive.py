@@ -86,10 +86,6 @@ def test_syntax_error_is_reported_with_its_position() -> None:
     assert "line 1 column" in read_answer('{"status": "completed",}').faults[0]
 
 
-LOOP: dict[str, Any] = {}
-LOOP["self"] = LOOP
-
-
 N = 300_000
 
 

@@ -16,7 +16,6 @@ from remit.core.settings import ServeSettings
 from remit.server.authenticator import (
     FAILURES_BURST,
     NOTES_BURST,
-    PEERS_KEPT,
     Authenticator,
     Buckets,
     Credentials,
@@ -119,12 +118,6 @@ def test_refusals_omitted_from_the_log_are_counted(authenticator: Authenticator,
     time.now += 10
     refusal(authenticator, authorization="Bearer later")
     assert notes[-1]["more"] == 50
-
-
-def test_number_of_remembered_peers_is_bounded(authenticator: Authenticator) -> None:
-    for number in range(PEERS_KEPT + 500):
-        refusal(authenticator, authorization="Bearer x", peer=f"peer {number}")
-    assert len(authenticator._failures) <= PEERS_KEPT
 
 
 def test_requests_of_a_principal_are_rate_limited_with_retry_after(authenticator: Authenticator, time: Time) -> None:

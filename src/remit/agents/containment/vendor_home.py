@@ -7,7 +7,6 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,8 +17,7 @@ import tomlkit
 
 from remit.core.errors import RemitError
 from remit.system.beneath import open_regular
-from remit.system.files import atomic_write, lock_folder, private_folder, sweep_folders, write_private
-from remit.system.sandbox.keeper import clear
+from remit.system.files import atomic_write, private_folder, temporary_folder, write_private
 from remit.system.trust import state_folder
 
 HIDDEN_VARIABLES = ("OPENCODE_CONFIG", "OPENCODE_CONFIG_DIR", "OPENCODE_MODELS_PATH", "XDG_RUNTIME_DIR")
@@ -216,17 +214,11 @@ def vendor_home(vendor: str | None, owner: tuple[str, ...], environment: Mapping
 
     `environment`: the agent's environment without containment."""
     parent = private_folder(private_folder(state_folder() / "vendors") / _folder_name(vendor, owner))
-    sweep_folders(parent, _RUN, remove=clear)
-    folder = Path(tempfile.mkdtemp("", _RUN, parent))
-    lock = lock_folder(folder)
-    try:
+    with temporary_folder(_RUN, parent) as folder:
         made = VendorHome(folder, parent / _SESSIONS, VENDORS.get(vendor or ""), environment)
         made.fill()
         yield made
         made.write_back()
-    finally:
-        os.close(lock)
-        clear(str(folder))
 
 
 def sessions_folder(vendor: str, owner: tuple[str, ...]) -> Path:

@@ -115,13 +115,13 @@ class CallOutcome:
 
 async def until_hand_in(ending: HandInSignal, tasks: "Sequence[asyncio.Future[Any]]") -> bool:
     """Whether all of them ended before the soft deadline."""
-    bell = asyncio.ensure_future(ending.wait_hand_in())
+    soft_deadline = asyncio.ensure_future(ending.wait_hand_in())
     try:
-        while (pending := [task for task in tasks if not task.done()]) and not bell.done():
-            await asyncio.wait([*pending, bell], return_when=asyncio.FIRST_COMPLETED)
+        while (pending := [task for task in tasks if not task.done()]) and not soft_deadline.done():
+            await asyncio.wait([*pending, soft_deadline], return_when=asyncio.FIRST_COMPLETED)
         return not pending
     finally:
-        _discard(bell)
+        _discard(soft_deadline)
 
 
 def _discard(task: "asyncio.Future[Any]") -> None:

@@ -157,7 +157,7 @@ class ForkServer:
         finally:
             os._exit(0)  # never back into the loop of the fork server
 
-    def leave_behind(self) -> None:
+    def close_inherited(self) -> None:
         """In a child: close what belongs to the fork server only."""
         signal.set_wakeup_fd(-1)
         for fd in self._alarm:
@@ -166,7 +166,7 @@ class ForkServer:
 
     def become_supervisor(self, order: dict[str, Any]) -> tuple[int, int]:
         """In a child: set its mark, ignore signals, and create an alarm for ended children."""
-        self.leave_behind()
+        self.close_inherited()
         write_mark(self.mark_address, order["mark"])
         os.environ["REMIT_SESSION"] = order["session_id"]
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -68,7 +68,7 @@ class AgentForkServer(ForkServer):
         Supervisor(link=sock, worker=pid, owner=self.owner, alarm=alarm[0], stdout=out, stderr=err, mark_address=address).run()
 
     def _grow(self, control: int, mark: str) -> None:
-        self.leave_behind()
+        self.close_inherited()
         write_mark(self.mark_address, mark)
         adopt_orphans()
         sock = socket.socket(fileno=control)

@@ -1,4 +1,4 @@
-"""`coder.execute_code`: runs untrusted code in the sandbox (`remit.sandbox`). `EXECUTE` lists the operation."""
+"""`coder.execute_code`: runs untrusted code in the sandbox (`remit.sandbox`)."""
 
 import fnmatch
 import re
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from remit.agents.function import FunctionAgent, agent
+from remit.agents.function import agent
 from remit.core.context import Context
 from remit.core.errors import Misused, OutOfTime
 from remit.core.languages import plain_name
@@ -125,6 +125,3 @@ def _declare(ctx: Context, path: Path, size: int) -> str:
     if size:  # an empty file proves nothing
         ctx.artifact(path, "data", "Left by the code.")
     return path.relative_to(ctx.root).as_posix() if path.is_relative_to(ctx.root) else str(path)
-
-
-EXECUTE: list[FunctionAgent] = [execute_code]

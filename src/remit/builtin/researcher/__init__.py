@@ -1,6 +1,6 @@
 """The researcher: answers from sources, with quotations and their places. `AGENTS` lists its operations.
 
-Without a model it only quotes. With a model, the model writes and every citation is matched literally against its source (`answers`). This
+Without a model it only quotes. With a model, the model writes and every citation is matched literally against its source (`reports`). This
 module is loaded to list the agents; the operations load the rest in their own process."""
 
 from typing import Annotated, Any, Literal

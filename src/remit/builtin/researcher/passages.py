@@ -54,9 +54,6 @@ class Document:
         object.__setattr__(self, "text", printable(self.text))
         object.__setattr__(self, "passages", tuple(_cut(self)))
 
-    def lines(self, line: int, end_line: int) -> str:
-        return "\n".join(self.text.split("\n")[line - 1 : end_line])
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Passage:
@@ -76,12 +73,6 @@ class Passage:
         if self.document.kind == "page":
             return self.document.name
         return f"{self.document.name}:{self.line}" + (f"-{self.end_line}" if self.end_line > self.line else "")
-
-
-def contains(source: str, quote: str) -> bool:
-    """Whether `source` contains `quote` literally, with normalised white space."""
-    flat = " ".join(quote.split())
-    return bool(flat) and flat in " ".join(source.split())
 
 
 def printable(text: str) -> str:
@@ -147,30 +138,21 @@ def _heading(lines: list[str], at: int) -> tuple[int, str] | None:
     return ("=-~^".index(lines[at + 1][0]) + 1, lines[at].strip()) if is_underlined else None
 
 
-@dataclass(slots=True)
-class _Piece:
-    """A stretch of code that begins at a definition."""
-
-    start: int
-    headings: tuple[str, ...] = ()
-    names: list[str] = field(default_factory=list)
-    end: int = 0
-
-
 def _cut_code(document: Document, lines: list[str], *, has_definitions: bool) -> Iterator[Passage]:
-    for piece in _pieces(lines, has_definitions=has_definitions):
-        for start in range(piece.start, piece.end, MAX_CODE_LINES):
-            end = min(piece.end, start + MAX_CODE_LINES)
-            names = piece.names if start == piece.start else (m["name"] for m in map(_ASSIGNMENT.match, lines[start:end]) if m)
-            facts = {"is_code": True, "headings": piece.headings, "names": tuple(name.removeprefix("self.") for name in names)}
-            if found := _passage(document, lines, start, end, **facts):
-                yield found
+    for (first, headings, defined), (last, *_) in pairwise([*_pieces(lines, has_definitions=has_definitions), (len(lines), (), [])]):
+        for start in range(first, last, MAX_CODE_LINES):
+            end = min(last, start + MAX_CODE_LINES)
+            names = defined if start == first else [found["name"] for found in map(_ASSIGNMENT.match, lines[start:end]) if found]
+            facts = {"is_code": True, "headings": headings, "names": tuple(name.removeprefix("self.") for name in names)}
+            if passage := _passage(document, lines, start, end, **facts):
+                yield passage
 
 
-def _pieces(lines: list[str], *, has_definitions: bool) -> list[_Piece]:
+def _pieces(lines: list[str], *, has_definitions: bool) -> list[tuple[int, tuple[str, ...], list[str]]]:
+    """Where each definition begins with its comments, the names around it, and the names in it."""
     around: list[tuple[int, str]] = []
-    pieces = [_Piece(0)]
-    attached = -1
+    pieces: list[tuple[int, tuple[str, ...], list[str]]] = [(0, (), [])]
+    attached: int | None = None
     for at, line in enumerate(lines):
         if not line.strip():
             continue
@@ -178,20 +160,15 @@ def _pieces(lines: list[str], *, has_definitions: bool) -> list[_Piece]:
         found = _DEFINITION.match(line) if has_definitions else None
         given = _ASSIGNMENT.match(line)
         if _ATTACHED.match(line) and found is None:
-            attached = at if attached < 0 else attached
+            attached = at if attached is None else attached
             continue
-        start = attached if attached >= 0 else at
-        attached = -1
+        start, attached = at if attached is None else attached, None
         if found:
             around = [*(one for one in around if one[0] < indent), (indent, found["name"])]
-            headings = tuple(name for _, name in around)
-            pieces.append(_Piece(start, headings))
-            pieces[-1].names.append(found["name"])
+            pieces.append((start, tuple(name for _, name in around), [found["name"]]))
         elif given and indent == 0 and around:
             around = []
-            pieces.append(_Piece(start))
+            pieces.append((start, (), []))
         if given and not found:
-            pieces[-1].names.append(given["name"])
-    for piece, following in pairwise([*pieces, _Piece(len(lines))]):
-        piece.end = following.start
+            pieces[-1][2].append(given["name"])
     return pieces

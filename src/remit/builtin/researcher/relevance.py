@@ -3,9 +3,7 @@
 Compares words, not meaning. Tokens are words, the parts of identifiers, and adjacent pairs joined, so that "status code" in a question
 matches `status_code` in a program and "not read" matches `ResponseNotRead`."""
 
-import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +16,7 @@ from remit.system.packages import need
 MAX_PARTS = 5
 MAX_TERMS = 14
 SUPPORTED = 0.5
-"""Share of a question's words, weighted by rarity, that a passage needs to count as an answer."""
+"""Share of a question's words that a passage needs to count as an answer."""
 NAME_WEIGHT, HEADING_WEIGHT = 3, 2
 """Weight of the names that a passage defines, and of its headings, relative to its text."""
 DEFINES_IDENTIFIER, INSIDE_DEFINITION, MENTIONS_IDENTIFIER = 0.8, 0.6, 0.15
@@ -26,7 +24,6 @@ COVERAGE_WEIGHT = 0.3
 REPEATS = 0.75
 """Share of common tokens from which a passage repeats another."""
 CANDIDATES = 400
-_SMOOTHING = 50
 _WORD = re.compile(r"[^\W_]+")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-zA-Z])(?=\d)")
 _QUOTED = re.compile(r"\"([^\"\n]{2,80})\"|“([^”\n]{2,80})”|«([^»\n]{2,80})»|`([^`\n]{2,80})`|(?<!\w)'([^'\n]{2,80})'(?!\w)")
@@ -102,7 +99,7 @@ class RankedPassage:
     passage: Passage
     score: float
     coverage: float
-    """Share of the question's words, weighted by rarity, that are in the passage, its headings or its path."""
+    """Share of the question's words that are in the passage, its headings or its path."""
 
     @property
     def is_supported(self) -> bool:
@@ -122,17 +119,12 @@ class Index:
         tokens = tokenizer.tokenize([_indexed(one) for one in self.passages], update_vocab=True, show_progress=False)
         self._vocabulary: dict[str, int] = tokenizer.get_vocab_dict()
         self._tokens = {id(passage): frozenset(known) for passage, known in zip(self.passages, tokens, strict=True)}
-        self._frequency = Counter(token for known in self._tokens.values() for token in known)
         self._bm25 = need("bm25s", "research").BM25(k1=1.2, b=0.5)
         if self._vocabulary and self.passages:
             self._bm25.index((tokens, self._vocabulary), show_progress=False)
 
     def has(self, word: str) -> bool:
-        return self._frequency[self._vocabulary.get(self._words.stem(word), -1)] > 0
-
-    def rarity(self, stem: str) -> float:
-        """As in BM25, smoothed: among few passages, a word that none has must not dominate."""
-        return math.log(1 + (len(self.passages) + _SMOOTHING) / (self._frequency[self._vocabulary.get(stem, -1)] + 1))
+        return self._words.stem(word) in self._vocabulary
 
     def rank(self, part: Part) -> list[RankedPassage]:
         """The best passages, best first."""
@@ -142,14 +134,13 @@ class Index:
         if not scored or not self.passages:
             return []
         scores = self._bm25.get_scores(scored)
-        rarity = {self._vocabulary.get(stem, -1): self.rarity(stem) for stem in stems if stem in self._vocabulary}
-        asked = sum(self.rarity(stem) for stem in stems)
+        asked = [self._vocabulary.get(stem, -1) for stem in dict.fromkeys(stems)]
         ranked = []
         for number in scores.argsort(kind="stable")[::-1][:CANDIDATES]:
             passage = self.passages[number]
             if scores[number] <= 0:
                 break
-            coverage = sum(weight for token, weight in rarity.items() if token in self._tokens[id(passage)]) / asked
+            coverage = sum(token in self._tokens[id(passage)] for token in asked) / len(asked)
             score = float(scores[number] / scores.max()) + COVERAGE_WEIGHT * coverage + _identifier_score(part, passage)
             ranked.append(RankedPassage(passage=passage, score=score * passage.document.weight, coverage=coverage))
         return sorted(ranked, key=lambda one: (-one.score, one.passage.place))

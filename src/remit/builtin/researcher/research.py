@@ -4,18 +4,28 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urldefrag, urlsplit
 
-from remit.builtin.researcher.answers import WrittenAnswer, write
 from remit.builtin.researcher.passages import Document, Passage
 from remit.builtin.researcher.relevance import Index, Part, RankedPassage, Words
-from remit.builtin.researcher.reports import Citation, Citations, Finding, Result, Synthesis, amount_read, research_report
+from remit.builtin.researcher.reports import (
+    Citation,
+    Citations,
+    Finding,
+    Result,
+    Synthesis,
+    WrittenAnswer,
+    amount_read,
+    research_report,
+    write,
+)
 from remit.builtin.researcher.sources import Gatherer, Places, file_weight
+from remit.builtin.worker.workspace import error_dict
 from remit.core.context import Context
-from remit.core.errors import ErrorInfo, Misused
+from remit.core.errors import Misused
 from remit.core.text import one_line, plural
 from remit.models.questions import TextModel
 
@@ -57,18 +67,18 @@ class Research:
     async def run(self) -> dict[str, Any]:
         result, written = Result(query=self._query), None
         folders = [path for path in self._places.paths if await self._gatherer.look_over(path)]
-        self._write(result, is_final=False)
+        self._write(result)
         self._ctx.artifact(self._report, "report", "The answer, with quotations and their places.")
         await self._first_round(folders)
         for depth in range(1, self._max_depth + 1):
             if depth > 1 and (self._gatherer.is_over or not await self._follow_links(result)):
                 break
             self._depth, result = depth, self._rank()
-            self._write(result, is_final=depth == self._max_depth)
+            self._write(result)
         if self._models is not None and result.citations:
             written, fault = await write(self._models, self._ctx, result.citations, "answer", self._query)
             self._warnings += [f"No model wrote the answer, so it is quoted: {fault}."] if fault else []
-        self._write(result, is_final=True, written=written)
+        self._write(result, written)
         data = result.data(self._describe_search())
         if self._models is not None:
             data |= {**(written.to_data() if written is not None else {}), "warnings": self._warnings}
@@ -167,8 +177,8 @@ class Research:
             "cutShort": gatherer.cut_short,
         }
 
-    def _write(self, result: Result, *, is_final: bool, written: WrittenAnswer | None = None) -> None:
-        text = research_report(result, self._describe_search(), is_final=is_final, written=written, warnings=self._warnings)
+    def _write(self, result: Result, written: WrittenAnswer | None = None) -> None:
+        text = research_report(result, self._describe_search(), written=written, warnings=self._warnings)
         self._report.write_text(text, encoding="utf-8")
 
     def _build_return(self, result: Result, data: dict[str, Any], written: WrittenAnswer | None) -> dict[str, Any]:
@@ -185,7 +195,7 @@ class Research:
             summary = f"No passage in {read} has enough of the question's words to answer it."
             errors = errors or [_not_found(result, summary)]
         summary += " Time ran out before everything was searched." if gatherer.ran_out_of_time else ""
-        return _return("partial" if errors else "completed", summary, data, errors)
+        return _return("partial" if errors else "completed", summary, data, *errors)
 
 
 async def synthesize(ctx: Context, given: Sequence[str | Mapping[str, Any]], layout: str, models: TextModel | None) -> dict[str, Any]:
@@ -197,7 +207,7 @@ async def synthesize(ctx: Context, given: Sequence[str | Mapping[str, Any]], lay
     ctx.artifact(path, "data" if is_json else "report", f"What the sources say, as {layout}.")
     gatherer = Gatherer(ctx)
     documents = await _read_sources(gatherer, given)
-    synthesis = replace(_synthesis(documents), failures=gatherer.failures, without_text=gatherer.without_text)
+    synthesis = replace(_synthesis(documents), failures=gatherer.failures)
     data, written = synthesis.data(layout), None
 
     def put() -> None:
@@ -263,32 +273,29 @@ def _end_synthesis(synthesis: Synthesis, gatherer: Gatherer, data: dict[str, Any
     errors = [_TIMEOUT] if gatherer.ran_out_of_time else []
     if gatherer.failures:
         lost = f"{plural(len(gatherer.failures), 'source')} could not be read: {gatherer.failures[0]}"[:1000]
-        errors = [_error("SOURCE_UNREAD", lost, "Check the path or the address, and ask again.")]
-    return _return("partial", f"{summary} Not all were read.", data, errors) if errors else _return("completed", summary, data)
+        errors = [error_dict("execution", "SOURCE_UNREAD", lost, "Check the path or the address, and ask again.")]
+    return _return("partial", f"{summary} Not all were read.", data, *errors) if errors else _return("completed", summary, data)
 
 
-def _return(status: str, summary: str, data: Mapping[str, Any], errors: Iterable[ErrorInfo] = ()) -> dict[str, Any]:
-    return {"status": status, "summary": summary, "data": data, "errors": [error.to_dict() for error in errors], "artifacts": []}
+def _return(status: str, summary: str, data: Mapping[str, Any], *errors: dict[str, Any]) -> dict[str, Any]:
+    return {"status": status, "summary": summary, "data": data, "errors": errors, "artifacts": []}
 
 
-def _error(code: str, message: str, advice: str, type_: str = "execution") -> ErrorInfo:
-    return ErrorInfo(type=type_, message=message, code=code, recoverable=True, recommendation=advice)
-
-
-_TIMEOUT = _error(
-    "TIMEOUT", "The soft deadline came before everything was searched.", "Use a longer timeout, or name fewer sources.", "timeout"
+_TIMEOUT = error_dict(
+    "timeout", "TIMEOUT", "The soft deadline came before everything was searched.", "Use a longer timeout, or name fewer sources."
 )
 
 
-def _not_found(result: Result, message: str) -> ErrorInfo:
+def _not_found(result: Result, message: str) -> dict[str, Any]:
     missing = sorted({word for finding in result.findings for word in finding.missing})
     lacks = f" Nowhere in it: {', '.join(missing[:8])}." if missing else ""
     advice = "Ask in the words of the sources, or name other sources: docs:FOLDER, web, an address."
-    return _error("NOT_FOUND", message + lacks, advice, "not_found")
+    return error_dict("not_found", "NOT_FOUND", message + lacks, advice)
 
 
 def _could_not_look(gatherer: Gatherer, data: Mapping[str, Any]) -> dict[str, Any]:
     """Nothing could be read: the first worker's error. Blocked if a tool or a permission is missing."""
-    first = gatherer.errors[0] if gatherer.errors else _error("SOURCE_UNREAD", "No source could be read.", "Name other sources.")
-    status = "blocked" if first.code in _MISSING_TOOL else "failed"
-    return _return(status, f"Nothing could be searched. {one_line(first.message, 200)}", data, [first])
+    first = error_dict("execution", "SOURCE_UNREAD", "No source could be read.", "Name other sources.")
+    first = gatherer.errors[0].to_dict() if gatherer.errors else first
+    status = "blocked" if first["code"] in _MISSING_TOOL else "failed"
+    return _return(status, f"Nothing could be searched. {one_line(first['message'], 200)}", data, first)

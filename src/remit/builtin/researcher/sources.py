@@ -30,7 +30,6 @@ _KEPT_SHARE, _KEPT_SECONDS = 0.4, 12.0
 WEB, ACADEMIC, DOCS = "web", "academic", "docs"
 LOCAL = ("files", "code", "local")
 KINDS = (WEB, ACADEMIC, DOCS, *LOCAL)
-_SCHEME = re.compile(r"^(?P<scheme>[a-z][a-z0-9+.-]+)://\S+$", re.IGNORECASE)
 _DOCUMENT_FOLDERS = frozenset({"docs", "doc", "documentation", "manual", "guide", "wiki"})
 _SKIPPED = re.compile(
     r"(?:^|/)(?:node_modules|vendor|third_party|dist|target|__pycache__|\.git|\.remit|\.venv|venv|coverage)/"
@@ -57,23 +56,22 @@ class Places:
     @classmethod
     def parse(cls, sources: Sequence[str], urls: Sequence[str]) -> "Places":
         """`urls`: addresses in the question. Without sources: the files of the project."""
-        without = tuple(one.strip()[1:].strip("/") for one in sources if one.strip().startswith("!"))
-        given = [one.strip() for one in sources if one.strip() and not one.strip().startswith("!")]
-        words = {one.lower() for one in given if one.lower() in KINDS}
+        given = [one.strip() for one in sources if one.strip()]
+        without = tuple(filter(None, (one[1:].strip("/") for one in given if one.startswith("!"))))
+        given = [one for one in given if not one.startswith("!")]
+        words = {one.lower() for one in given} & set(KINDS)
         rest = [one for one in given if one.lower() not in KINDS]
-        for one in rest:
-            scheme = _SCHEME.match(one)
-            if "\x00" in one or (scheme is not None and scheme["scheme"].lower() not in ("http", "https")):
-                raise unknown_source(one)
-        named = [one for one in rest if _SCHEME.match(one) is None]
-        paths = [path.rstrip("/") or path for path in (one.removeprefix("docs:").removeprefix("files:").strip() for one in named)]
+        pages = [one for one in rest if one.lower().startswith(("http://", "https://"))]
+        paths = [one.removeprefix("docs:").removeprefix("files:").strip() for one in rest if one not in pages]
+        if strange := next((path for path in paths if "\0" in path or "://" in path), ""):
+            raise unknown_source(strange)
         is_local = bool(words & {DOCS, *LOCAL}) or not given
         return cls(
-            paths=tuple(dict.fromkeys([*["."] * is_local, *(path or "." for path in paths)])),
+            paths=tuple(dict.fromkeys([*["."] * is_local, *(path.rstrip("/") or path or "." for path in paths)])),
             only_documents=DOCS in words and not words & set(LOCAL),
-            urls=tuple(dict.fromkeys([*urls, *(one for one in rest if _SCHEME.match(one))])),
+            urls=tuple(dict.fromkeys([*urls, *pages])),
             web=bool(words & {WEB, ACADEMIC}),
-            without=tuple(filter(None, without)),
+            without=without,
         )
 
     def names(self) -> list[str]:
@@ -123,8 +121,6 @@ class Gatherer:
         self.documents: dict[str, Document] = {}
         self.listed: list[str] = []
         """Readable files of the places."""
-        self.without_text: list[str] = []
-        """Sources that were read and contain no text."""
         self._tried: set[str] = set()
         self._characters = 0
 
@@ -152,15 +148,14 @@ class Gatherer:
         before_hand_in = self._ctx.remaining - 30.0 if self._ctx.remaining > 90 else 0.65 * (self._ctx.remaining - self._kept_seconds)
         return call(agent, parameters=parameters, timeout=max(0.3, min(_CHILD_SECONDS, before_hand_in)))
 
-    def _data(self, answer: Return | None, what: str) -> dict[str, Any] | None:
-        if answer is None:
-            return None
-        if answer.status is not Status.COMPLETED:
-            reason = answer.errors[0].message if answer.errors else answer.summary
-            advice = answer.errors[0].recommendation if answer.errors else ""
+    def _data(self, answer: Return | None, what: str) -> dict[str, Any]:
+        """Empty without an answer."""
+        if answer is not None and answer.status is not Status.COMPLETED:
+            first = answer.errors[0] if answer.errors else None
+            reason, advice = (answer.summary, "") if first is None else (first.message, first.recommendation)
             self.errors += answer.errors[:1]
             self.failures.append(f"{what}: {reason}" + (f" ({advice})" if advice and answer.status is Status.BLOCKED else ""))
-        return answer.data if isinstance(answer.data, dict) else None
+        return answer.data if answer is not None and isinstance(answer.data, dict) else {}
 
     async def look_over(self, path: str) -> bool:
         """List the files below `path`; False if it is not a folder. A missing path is the caller's mistake."""
@@ -199,7 +194,7 @@ class Gatherer:
         found: dict[str, Counter[str]] = {name: Counter() for name in wanted}
         known = set(self.listed)
         for (name, path, _), answer in zip(jobs, await self._ask(requests, "Searching files"), strict=True):
-            data = self._data(answer, f"search {path} for {name}") or {}
+            data = self._data(answer, f"search {path} for {name}")
             found[name].update(match["path"] for match in data.get("matches", ()) if match["path"] in known)
         return found
 
@@ -209,11 +204,11 @@ class Gatherer:
         self._tried.update(wanted)
         found = []
         for name, answer in zip(wanted, await self._ask([(agent, one) for one in wanted.values()], what), strict=True):
-            data = self._data(answer, f"{what.lower()} {name}") or {}
+            data = self._data(answer, f"{what.lower()} {name}")
             if str(data.get(key) or "").strip() and data.get("encoding") != "base64":
                 found.append((name, data))
             elif answer is not None and answer.status is Status.COMPLETED:
-                self.without_text.append(name)
+                self.failures.append(f"{what.lower()} {name}: it has no text")
         return found
 
     async def read(self, paths: Iterable[str]) -> None:
@@ -243,6 +238,6 @@ class Gatherer:
         self.web_queries += queries
         self._ctx.progress(f"Searching the web for {queries[0]}")
         answers = await self._ask([("worker.web_search", {"query": query}) for query in queries], "Searching the web")
-        found = [self._data(answer, f"search the web for {query!r}") or {} for query, answer in zip(queries, answers, strict=True)]
+        found = [self._data(answer, f"search the web for {query!r}") for query, answer in zip(queries, answers, strict=True)]
         turns = zip_longest(*(data.get("results", ()) for data in found), fillvalue={})
         return list(dict.fromkeys(str(result["url"]) for turn in turns for result in turn if result.get("url")))

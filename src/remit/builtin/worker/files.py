@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from remit.agents.function import FunctionAgent, agent
+from remit.agents.function import agent
 from remit.builtin.worker.encodings import BASE64, ENCODINGS, Piece, read_piece
 from remit.builtin.worker.workspace import GIT, OURS, Halt, act_at, build_return, display_path, error_dict, format_size, secret_names
 from remit.core.context import Context
@@ -465,6 +465,3 @@ def _glob(pattern: str) -> Any:
 def _text(path: str) -> str:
     """For JSON: bytes that are not UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-FILES: list[FunctionAgent] = [read_file, write_file, delete_file, list_files, search_files]

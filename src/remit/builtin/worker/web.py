@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, WithJsonSchema
 
-from remit.agents.function import FunctionAgent, agent
+from remit.agents.function import agent
 from remit.core.context import Context
 
 _Headers = Annotated[
@@ -49,6 +49,3 @@ async def web_search(
     from remit.builtin.worker.web_search import search_web
 
     return await search_web(ctx, query, max_results)
-
-
-WEB: list[FunctionAgent] = [web_fetch, web_search]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from remit.engines.embedded.delegation_run import DelegationRun
 
 
-class Timed(Protocol):
+class TimedRun(Protocol):
     @property
     def ends_at(self) -> float:
         """Its hard deadline."""
@@ -37,7 +37,7 @@ class Timed(Protocol):
 log = logging.getLogger("remit.engine")
 
 Entry = list[Any]
-"""[moment, number, Timed or None]: a list, so that it can be emptied in place."""
+"""[moment, number, TimedRun or None]: a list, so that it can be emptied in place."""
 
 
 class Deadlines:
@@ -50,7 +50,7 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
 
-    def push(self, at: float, timed: Timed) -> Entry:
+    def push(self, at: float, timed: TimedRun) -> Entry:
         self._count += 1
         entry: Entry = [at, self._count, timed]
         heapq.heappush(self._heap, entry)
@@ -87,7 +87,7 @@ class Deadlines:
         self._timer, self._timer_at = None, float("inf")
         now = self._loop.time() + 0.0005  # the loop's timers may fire a clock tick early
         while self._heap and self._heap[0][0] <= now:
-            timed: Timed | None = heapq.heappop(self._heap)[2]
+            timed: TimedRun | None = heapq.heappop(self._heap)[2]
             if timed is None:
                 self._settled -= 1
                 continue
@@ -107,12 +107,12 @@ class RunTimer:
     last_heard = 0.0
     _soft: asyncio.Event | None = None
 
-    def __init__(self, deadlines: Deadlines, at: float, run: Timed) -> None:
+    def __init__(self, deadlines: Deadlines, at: float, run: TimedRun) -> None:
         """Schedules a check of `run` at this time."""
         self._deadlines = deadlines
         self._entry: Entry | None = deadlines.push(at, run)
 
-    def schedule(self, at: float, run: Timed) -> None:
+    def schedule(self, at: float, run: TimedRun) -> None:
         """Schedule a check of `run` at this time and cancel the earlier one."""
         if self._entry is not None:
             self._deadlines.forget(self._entry)

@@ -12,14 +12,14 @@ from remit.core.agents import Isolation
 from remit.core.context import Handle, SettledHandle
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, OutOfTime, Stopped, Unavailable
-from remit.core.events import BEFORE_RUN, Event, EventKind
+from remit.core.events import EventKind
 from remit.core.record import AppendEvent, BeginDelegation, SaveCheckpoint, SettleDelegation, StartDelegation
 from remit.core.request import Request
 from remit.core.result import Artifact, Return, Status, StopReason, state_of
 from remit.core.states import State
 from remit.engines.embedded.deadlines import BlockedLoop, RunTimer, let_go
-from remit.engines.embedded.handles import LocalHandle, Node, Outcome, WaitedHandle
-from remit.engines.embedded.journal import Clash, KeyTaken, OverBudget, Overruled, Problem
+from remit.engines.embedded.handles import LocalHandle, Node, WaitedHandle
+from remit.engines.embedded.journal import Clash, KeyConflict, OutcomeConflict, OverBudget, Problem
 from remit.runtime import reply
 from remit.runtime.accept import accept, queue_full, recorded_budget
 from remit.runtime.deps import RuntimeDeps, Submission
@@ -77,36 +77,93 @@ TRANSITIONS: Mapping[Phase, frozenset[Phase]] = {
 _STOPPABLE = frozenset({RECORDING, QUEUED, STARTING, RUNNING})
 
 
-class RunOutput(Output):
-    """Output of a delegation, with its followers."""
+class Outcome:
+    """The return of a delegation, or the error in its place. Set once."""
 
-    __slots__ = ("_news", "on_record")
+    __slots__ = ("_done", "_loop", "_recorded", "error", "result", "waiter")
 
-    def __init__(self, limit_bytes: int) -> None:
-        super().__init__(limit_bytes)
-        self.on_record = BEFORE_RUN
-        """Number of the last recorded event: readers get no more."""
-        self._news: asyncio.Event | None = None
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.result: Return | None = None
+        self.error: Exception | None = None
+        self.waiter: asyncio.Future[Return] | None = None
+        """Future of the one caller that waits in `run`. Cancelling that caller cancels this future only."""
+        self._done: asyncio.Future[Return] | None = None
+        self._recorded: asyncio.Future[str | None] | None = None
 
-    def restore(self, events: list[Event], count: int) -> None:
-        super().restore(events, count)
-        self.on_record = BEFORE_RUN + count
+    @property
+    def is_known(self) -> bool:
+        return self.result is not None or self.error is not None
 
-    def written(self, _problem: object = None) -> None:
-        """Called in order, once per event. An unwritten event can be read nevertheless."""
-        self.on_record += 1
-        self.notify()
+    @property
+    def done(self) -> "asyncio.Future[Return]":
+        """For observers. A task that may be cancelled must not await it directly; use `asyncio.wait` or `shield`."""
+        if self._done is None:
+            self._done = self._loop.create_future()
+            if self.result is not None:
+                self._done.set_result(self.result)
+            elif self.error is not None:
+                self._done.set_exception(self.error)
+        return self._done
 
-    async def wait_news(self) -> None:
-        if self._news is None:
-            self._news = asyncio.Event()
-        await self._news.wait()
+    def get(self) -> Return:
+        """The return that the caller got, or raises its error."""
+        if self.result is None:
+            assert self.error is not None
+            raise self.error
+        return self.result
 
-    def notify(self) -> None:
-        """Wake the followers; each waits on the event current at its time."""
-        if self._news is not None:
-            self._news.set()
-            self._news = None
+    def set(self, result: Return) -> None:
+        if self.result is not None or self.error is not None:
+            return
+        self.result = result
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(result)
+        if self._done is not None and not self._done.done():
+            self._done.set_result(result)
+        if self._recorded is not None:
+            self.set_recorded()
+
+    def fail(self, error: Exception) -> None:
+        """Set an error: it could not be recorded, so nothing ran."""
+        if self.is_known:
+            return
+        self.error = error
+        for future in (self.waiter, self._done):
+            if future is not None and not future.done():
+                future.set_exception(error)
+                future.exception()  # retrieved: an unused handle is not an error
+        self.set_recorded()
+
+    def set_recorded(self, holder: str | None = None) -> None:
+        """Mark it as recorded; `holder`: the session that has its idempotency key, if another one does."""
+        if self._recorded is not None and not self._recorded.done():
+            self._recorded.set_result(holder)
+
+    def yield_key(self, holder: str) -> bool:
+        """Another delegation has its key: inform the caller that started it. False: the caller waits for the return instead."""
+        if self._recorded is None:
+            return False
+        self.set_recorded(holder)
+        self.fail(Unavailable("Another delegation has its key.", advice="Ask again with the same key."))
+        return True
+
+    async def wait_recorded(self) -> str | None:
+        """Wait until it is recorded. Returns the session that has its key, if another one does. Does not depend on its caller."""
+        holder: str | None = None
+        if not self.is_known:
+            self._recorded = self._loop.create_future()
+            try:
+                holder = await self._recorded
+            except asyncio.CancelledError:
+                self._recorded = self._loop.create_future()  # for observers: the other future ended with its caller
+                raise
+        if holder is None and self.error is not None:
+            raise self.error
+        return holder
+
+    async def wait_recorded_or_done(self) -> None:
+        await asyncio.wait([self.done if self._recorded is None else self._recorded], timeout=1.0)
 
 
 class DelegationRun(LocalRun):
@@ -122,7 +179,7 @@ class DelegationRun(LocalRun):
     cost: float = 0.0
     replay: "Replay | None" = None
     """The children of a run before a crash, or of a resumed run."""
-    _output: RunOutput | None = None
+    _output: Output | None = None
     _later: tuple[str, ...] = ()
     """Notices that are not emitted yet."""
 
@@ -198,9 +255,9 @@ class DelegationRun(LocalRun):
                 self._refuse(queue_full(scheduler.waiting, scheduler.total))
                 return
             scheduler.reserve(self)
-        engine.register(self)
+        is_shared = engine.register(self)
         self.timer = RunTimer(engine.deadlines, self.delegation.deadline.soft_at, self)
-        self._record(has_slot, at_once=self.outcome.waiter is not None and scheduler.is_alone)
+        self._record(has_slot, is_shared=is_shared, at_once=self.outcome.waiter is not None and scheduler.is_alone)
 
     def resubmit(self) -> None:
         """Queue a delegation taken over from a dead process, without recording it again."""
@@ -209,13 +266,14 @@ class DelegationRun(LocalRun):
         self.timer = RunTimer(self._engine.deadlines, self.delegation.deadline.soft_at, self)
         self._on_recorded(None)
 
-    def _record(self, has_slot: bool, *, at_once: bool = False) -> None:
+    def _record(self, has_slot: bool, *, is_shared: bool = True, at_once: bool = False) -> None:
+        """`is_shared`: other processes may draw from its budget, too."""
         engine, steps, owner_id = self._engine, self.submission.step_times, self.config.owner.owner_id
         steps[5] = now = self.config.deps.clock.wall()
         state, started_at = (State.RUNNING, now) if has_slot else (State.QUEUED, None)
         if has_slot:
             steps[6] = now
-        limits = self.budget.tree_limits(self.delegation.lineage.root_id)
+        limits = self.budget.tree_limits(self.delegation.lineage.root_id) if is_shared else None
         begin = tuple.__new__(BeginDelegation, (self.delegation, state, owner_id, started_at, steps, None, limits))  # as in `_settle`
         engine.journal.write(begin, self._on_recorded, at_once=at_once)
 
@@ -260,7 +318,7 @@ class DelegationRun(LocalRun):
         self._engine.unregister(self, was_recorded=False)
         if isinstance(problem, Unavailable):
             self.outcome.fail(problem)
-        elif isinstance(problem, KeyTaken) and not self.outcome.yield_key(problem.session_id):
+        elif isinstance(problem, KeyConflict) and not self.outcome.yield_key(problem.session_id):
             self._engine.spawn(self._engine.answer_from_holder(self, problem.session_id))
 
     def _refuse(self, error: ErrorInfo) -> None:
@@ -522,7 +580,7 @@ class DelegationRun(LocalRun):
     def _settle(self, result: Return) -> None:
         """Write the outcome, then report it. Once."""
         if self._later:
-            self._say_later()
+            self._emit_deferred()
         self._move(SETTLED)
         self.result = result
         engine, steps = self._engine, self.submission.step_times
@@ -543,7 +601,7 @@ class DelegationRun(LocalRun):
     def _on_settled(self, problem: Problem) -> None:
         result = self.result
         assert result is not None
-        if isinstance(problem, Overruled):
+        if isinstance(problem, OutcomeConflict):
             self._engine.spawn(self._finish_as_recorded(result))
             return
         if problem is not None:
@@ -606,9 +664,9 @@ class DelegationRun(LocalRun):
     # ---- for its agent and its context
 
     @property
-    def output(self) -> RunOutput:
+    def output(self) -> Output:
         if self._output is None:
-            self._output = RunOutput(self.config.deps.settings.chunk_limit_bytes)
+            self._output = Output(self.config.deps.settings.chunk_limit_bytes)
         return self._output
 
     @property
@@ -648,9 +706,9 @@ class DelegationRun(LocalRun):
     def notice_later(self, message: str) -> None:
         """Called by a signal handler inside its agent: emitted when the agent yields to the loop, and at the latest before its outcome."""
         self._later = (*self._later, message)
-        self._engine.loop.call_soon_threadsafe(self._say_later)
+        self._engine.loop.call_soon_threadsafe(self._emit_deferred)
 
-    def _say_later(self) -> None:
+    def _emit_deferred(self) -> None:
         messages, self._later = self._later, ()
         for message in messages:
             self.notice(message)

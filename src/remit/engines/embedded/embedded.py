@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 STOP_SECONDS = 1.5
 """How long drained agents have to end."""
+LEAVE_SECONDS = 1.5
+"""How long the store may take to answer a process that ends."""
 CLOSE_SECONDS = 3.0
 """How long closing waits for workspaces that are being removed. Maintenance removes the rest."""
 _NO_QUEUE = 'Set [engine] kind = "temporal" and project = "NAME" in remit.toml to spread work over several processes.'
@@ -409,7 +411,10 @@ class EmbeddedEngine:
         """When this returns, nothing of them runs except code that cannot be stopped; it ends with the process and is ignored."""
         await self.recovery.shut()
         self.scheduler.shut()
-        roots = [run for run in list(self._runs.values()) if run.parent is None and await self._can_continue_elsewhere(run)]
+        roots: list[DelegationRun] = []
+        with contextlib.suppress(Unavailable, TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                roots = [run for run in list(self._runs.values()) if run.parent is None and await self._can_continue_elsewhere(run)]
         nodes = [node for root in roots if root.can_be_drained for node in root.below() if node.can_be_drained]
         await self._leave(nodes, DRAINED)
         return [root.delegation.session_id for root in roots if root in nodes]
@@ -455,18 +460,20 @@ class EmbeddedEngine:
         """Unregister. The next process settles outcomes that are not written."""
         if self.journal.owes or self._runs:
             return False
-        with contextlib.suppress(Unavailable):
-            await off_loop(self.store.remove_owner, self.owner.owner_id)
+        with contextlib.suppress(Unavailable, TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await off_loop(self.store.remove_owner, self.owner.owner_id)
             return True
         return False
 
     # ---- what its delegations share
 
-    def register(self, run: DelegationRun) -> None:
-        run.budget.enter()
+    def register(self, run: DelegationRun) -> bool:
+        """Whether other processes draw from its budget, too."""
         self._runs[run.delegation.lineage.session_id] = run
         if run.parent is not None:
             run.parent.add_child(run)
+        return run.budget.enter()
 
     def unregister(self, run: DelegationRun, *, was_recorded: bool = True) -> None:
         session_id = run.delegation.lineage.session_id

@@ -36,7 +36,7 @@ Recover = Callable[[], Awaitable[Any]]
 Heads = Mapping[str, Head]
 
 
-class Watched:
+class WatchedDelegation:
     """A delegation with waiters."""
 
     __slots__ = ("_news", "followers", "head", "listener", "turn")
@@ -70,7 +70,7 @@ class Watcher:
         self._store = store
         self._run_folder = run_folder
         self._recover = recover
-        self._watched: dict[str, Watched] = {}
+        self._watched: dict[str, WatchedDelegation] = {}
         self._task: asyncio.Task[None] | None = None
         self._stamp: int | None = None
         self._is_closed = False
@@ -78,7 +78,7 @@ class Watcher:
         """Number of polls."""
 
     @contextlib.contextmanager
-    def watching(self, session_id: str) -> Iterator[Watched]:
+    def watching(self, session_id: str) -> Iterator[WatchedDelegation]:
         """Read its turn first, then the store, then wait with `moved`, so that no change is missed."""
         watched = self._add_follower(session_id)
         try:
@@ -100,19 +100,24 @@ class Watcher:
 
         return end
 
-    def _add_follower(self, session_id: str) -> Watched:
+    def head(self, session_id: str) -> Head | None:
+        """The last known state of a watched delegation."""
+        watched = self._watched.get(session_id)
+        return None if watched is None else watched.head
+
+    def _add_follower(self, session_id: str) -> WatchedDelegation:
         watched = self._watched.get(session_id)
         if watched is None:
-            watched = self._watched[session_id] = Watched()
+            watched = self._watched[session_id] = WatchedDelegation()
         watched.followers += 1
         return watched
 
-    def _remove_follower(self, session_id: str, watched: Watched) -> None:
+    def _remove_follower(self, session_id: str, watched: WatchedDelegation) -> None:
         watched.followers -= 1
         if not watched.followers and self._watched.get(session_id) is watched:
             del self._watched[session_id]
 
-    async def moved(self, watched: Watched, turn: int) -> None:
+    async def moved(self, watched: WatchedDelegation, turn: int) -> None:
         """Wait until there may be something new since `turn`."""
         if self._is_closed:
             raise Unavailable("The orchestrator was closed meanwhile.", code="STOPPING", advice="Open the project again, and ask again.")
@@ -151,18 +156,18 @@ class Watcher:
             while self._watched:
                 began, seconds = loop.time(), 0.0
                 with contextlib.suppress(Unavailable):  # the database is busy or gone: waiters get the error on their own read
-                    seconds = await self._look()
+                    seconds = await self._look(changes)
                     if began >= owners_at:
                         owners_at = began + OWNERS_SECONDS
-                        await self._mind_owners()
+                        await self._watch_owners()
                 await changes.wait(seconds / SHARE)
         finally:
             changes.close()
             self._tell_all()
 
-    async def _look(self) -> float:
+    async def _look(self, changes: StoreChanges) -> float:
         """Returns the duration of the poll."""
-        stamp = self._store.change_stamp()
+        stamp = await changes.stamp()
         is_same = stamp == self._stamp
         wanted = [session_id for session_id, watched in self._watched.items() if not is_same or watched.head is None]
         if not wanted:
@@ -180,7 +185,7 @@ class Watcher:
         self._stamp = stamp
         return total
 
-    async def _mind_owners(self) -> None:
+    async def _watch_owners(self) -> None:
         """Recover delegations of dead owners. This process reports its own recoveries with `tell`; those of others appear in the store."""
         recover = self._recover
         if recover is None:

@@ -7,104 +7,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from remit.core.context import Handle, final_event
 from remit.core.delegation import Delegation
-from remit.core.errors import Unavailable
 from remit.core.events import LAST, Event
 from remit.core.result import Return
 from remit.runtime.engine import LiveHandle
 
 if TYPE_CHECKING:
-    from remit.engines.embedded.delegation_run import DelegationRun
+    from remit.engines.embedded.delegation_run import DelegationRun, Outcome
     from remit.runtime.deps import Submission
     from remit.runtime.reply import Stop
-
-
-class Outcome:
-    """The return of a delegation, or the error in its place. Set once."""
-
-    __slots__ = ("_done", "_loop", "_recorded", "error", "result", "waiter")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self.result: Return | None = None
-        self.error: Exception | None = None
-        self.waiter: asyncio.Future[Return] | None = None
-        """Future of the one caller that waits in `run`. Cancelling that caller cancels this future only."""
-        self._done: asyncio.Future[Return] | None = None
-        self._recorded: asyncio.Future[str | None] | None = None
-
-    @property
-    def is_known(self) -> bool:
-        return self.result is not None or self.error is not None
-
-    @property
-    def done(self) -> "asyncio.Future[Return]":
-        """For observers. A task that may be cancelled must not await it directly; use `asyncio.wait` or `shield`."""
-        if self._done is None:
-            self._done = self._loop.create_future()
-            if self.result is not None:
-                self._done.set_result(self.result)
-            elif self.error is not None:
-                self._done.set_exception(self.error)
-        return self._done
-
-    def get(self) -> Return:
-        """The return that the caller got, or raises its error."""
-        if self.result is None:
-            assert self.error is not None
-            raise self.error
-        return self.result
-
-    def set(self, result: Return) -> None:
-        if self.result is not None or self.error is not None:
-            return
-        self.result = result
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(result)
-        if self._done is not None and not self._done.done():
-            self._done.set_result(result)
-        if self._recorded is not None:
-            self.set_recorded()
-
-    def fail(self, error: Exception) -> None:
-        """Set an error: it could not be recorded, so nothing ran."""
-        if self.is_known:
-            return
-        self.error = error
-        for future in (self.waiter, self._done):
-            if future is not None and not future.done():
-                future.set_exception(error)
-                future.exception()  # retrieved: an unused handle is not an error
-        self.set_recorded()
-
-    def set_recorded(self, holder: str | None = None) -> None:
-        """Mark it as recorded; `holder`: the session that has its idempotency key, if another one does."""
-        if self._recorded is not None and not self._recorded.done():
-            self._recorded.set_result(holder)
-
-    def yield_key(self, holder: str) -> bool:
-        """Another delegation has its key: inform the caller that started it. False: the caller waits for the return instead."""
-        if self._recorded is None:
-            return False
-        self.set_recorded(holder)
-        self.fail(Unavailable("Another delegation has its key.", advice="Ask again with the same key."))
-        return True
-
-    async def wait_recorded(self) -> str | None:
-        """Wait until it is recorded. Returns the session that has its key, if another one does. Does not depend on its caller."""
-        holder: str | None = None
-        if not self.is_known:
-            self._recorded = self._loop.create_future()
-            try:
-                holder = await self._recorded
-            except asyncio.CancelledError:
-                self._recorded = self._loop.create_future()  # for observers: the other future ended with its caller
-                raise
-        if holder is None and self.error is not None:
-            raise self.error
-        return holder
-
-    async def wait_recorded_or_done(self) -> None:
-        await asyncio.wait([self.done if self._recorded is None else self._recorded], timeout=1.0)
 
 
 class Node(Protocol):

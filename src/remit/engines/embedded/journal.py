@@ -29,7 +29,7 @@ class Clash:
     """The session id was taken: draw again."""
 
 
-class KeyTaken(NamedTuple):
+class KeyConflict(NamedTuple):
     """The idempotency key belongs to another delegation."""
 
     session_id: str
@@ -42,11 +42,11 @@ class OverBudget(NamedTuple):
     is_of_tree: bool = False
 
 
-class Overruled:
+class OutcomeConflict:
     """A process that took the delegation over recorded another outcome first, which is kept."""
 
 
-Problem = Clash | KeyTaken | OverBudget | Overruled | Unavailable | None
+Problem = Clash | KeyConflict | OverBudget | OutcomeConflict | Unavailable | None
 Then = Callable[[Problem], None]
 
 
@@ -66,10 +66,10 @@ class Journal:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="remit-journal")
         self._thread_busy = False
         self._calls: list[tuple[Callable[[Store], Any], asyncio.Future[Any]]] = []
-        self._owed: list[tuple[Write, Then | None, float]] = []
+        self._unwritten: list[tuple[Write, Then | None, float]] = []
         """Unwritten outcomes and events, and since when."""
         self._error: Unavailable | None = None
-        self._payment_armed = False
+        self._is_retry_scheduled = False
         self._was_call = False
         self._patience_armed = False
         self._closed = False
@@ -120,13 +120,13 @@ class Journal:
 
     @property
     def owes(self) -> int:
-        return len(self._owed)
+        return len(self._unwritten)
 
     async def drain(self, seconds: float) -> None:
         """Wait until everything is written, at most `seconds`."""
         end = self._loop.time() + seconds
         while (  # noqa: ASYNC110 - only at shutdown; five conditions do not justify an event
-            self._writes or self._calls or self._thread_busy or self._owed
+            self._writes or self._calls or self._thread_busy or self._unwritten
         ) and self._loop.time() < end:
             await asyncio.sleep(0.005)
 
@@ -134,7 +134,7 @@ class Journal:
         await self.drain(5.0)
         self._closed = True
         thens, self._writes, self._thens = self._thens, [], []
-        for then in (*thens, *(then for _, then, _ in self._owed)):
+        for then in (*thens, *(then for _, then, _ in self._unwritten)):
             if then is not None:
                 _call(then, CLOSED)
         for _, waiter in self._calls:
@@ -263,32 +263,32 @@ class Journal:
         lost_starts = {write.session_id for write in writes if isinstance(write, BeginDelegation)}
         for write, then in zip(writes, thens, strict=True):
             if isinstance(write, AppendEvent) or (isinstance(write, SettleDelegation) and write.session_id not in lost_starts):
-                self._owed.append((write, then, now))
+                self._unwritten.append((write, then, now))
             elif then is not None:
                 _call(then, error)
         self._error = error
-        self._pay_later()
+        self._schedule_retry()
 
-    def _pay_later(self) -> None:
-        if self._owed and not self._payment_armed:
-            self._payment_armed = True
-            self._loop.call_later(RETRY_SECONDS, self._pay, context=self._context)
+    def _schedule_retry(self) -> None:
+        if self._unwritten and not self._is_retry_scheduled:
+            self._is_retry_scheduled = True
+            self._loop.call_later(RETRY_SECONDS, self._retry_outcomes, context=self._context)
 
-    def _pay(self) -> None:
+    def _retry_outcomes(self) -> None:
         """Retry unwritten outcomes on the thread; answer those that have waited long enough."""
-        self._payment_armed = False
-        if not self._owed or self._closed:
+        self._is_retry_scheduled = False
+        if not self._unwritten or self._closed:
             return
         now = self._loop.time()
-        for position, (write, then, since) in enumerate(self._owed):
+        for position, (write, then, since) in enumerate(self._unwritten):
             if then is not None and now - since >= PATIENCE_SECONDS:
-                self._owed[position] = (write, None, since)
+                self._unwritten[position] = (write, None, since)
                 _call(then, self._error)
         if self._thread_busy:
-            self._pay_later()
+            self._schedule_retry()
             return
-        owed, self._owed = self._owed, []
-        writes, thens = [write for write, _, _ in owed], [then for _, then, _ in owed]
+        waiting, self._unwritten = self._unwritten, []
+        writes, thens = [write for write, _, _ in waiting], [then for _, then, _ in waiting]
         impatient = self._loop.call_later(PATIENCE_SECONDS, self._answer_early, writes, thens, context=self._context)
 
         def finished(future: Future[WriteResult]) -> None:
@@ -299,9 +299,9 @@ class Journal:
                 return
             self._error = _as_unavailable(error)
             # unwritten since then, not since now
-            still = [(write, then, since) for (write, _, since), then in zip(owed, thens, strict=True)]
-            self._owed = still + self._owed
-            self._pay_later()
+            still = [(write, then, since) for (write, _, since), then in zip(waiting, thens, strict=True)]
+            self._unwritten = still + self._unwritten
+            self._schedule_retry()
 
         self._on_thread(self.store.apply, writes, finished)
 
@@ -319,7 +319,7 @@ def _problem(write: Write, applied: WriteResult) -> Problem:
         if session_id in applied.clashes:
             return Clash()
         if session_id in applied.taken_keys:
-            return KeyTaken(applied.taken_keys[session_id])
+            return KeyConflict(applied.taken_keys[session_id])
         if session_id in applied.over_budget:
             return OverBudget(applied.over_budget[session_id])
         if session_id in applied.over_limits:
@@ -327,7 +327,7 @@ def _problem(write: Write, applied: WriteResult) -> Problem:
     elif isinstance(write, AppendEvent) and (lack := applied.overspent.get((write.event.session_id, write.event.number))) is not None:
         return OverBudget(lack, is_of_tree=True)
     elif isinstance(write, SettleDelegation) and write.session_id in applied.already_settled:
-        return Overruled()
+        return OutcomeConflict()
     return None
 
 

@@ -4,13 +4,13 @@ Also handles cancel requests whose wake-up was lost."""
 
 import asyncio
 import logging
-import shutil
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from remit.core.errors import Unavailable
 from remit.core.record import Record
 from remit.engines.embedded.journal import Journal
+from remit.system.files import remove_folder
 from remit.system.liveness import living_owners
 from remit.system.threads import off_loop
 
@@ -80,11 +80,13 @@ class Maintenance:
         await self.remove_unused_workspaces()
 
     async def remove_unused_workspaces(self) -> None:
-        """Remove unchanged workspaces one by one, so that this can be interrupted at any time."""
+        """Remove unchanged workspaces one by one, so that this can be interrupted at any time; before them, left worktrees of merges."""
         if not await off_loop(self._has_workspaces):
             return  # most projects: no workspace module is imported
+        from remit.runtime.landing import remove_left_worktrees
         from remit.runtime.workspace_cleanup import remove_unchanged, remove_unfinished
 
+        await off_loop(remove_left_worktrees, self._root)
         for record in await off_loop(self._unused_workspaces, self._clock.wall() - self._settings.retention_seconds):
             if not await off_loop(remove_unchanged, self._root, record.session_id):
                 await off_loop(remove_unfinished, self._root, record.session_id)
@@ -138,4 +140,4 @@ class Maintenance:
                 continue
             inside = f"{path.relative_to(self._root).as_posix()}/"
             if record.result is None or not any(artifact.path.startswith(inside) for artifact in record.result.artifacts):
-                shutil.rmtree(path, ignore_errors=True)
+                remove_folder(path)

@@ -33,6 +33,7 @@ class StoreChanges:
     """Waits for writes of other processes: by notifications of the store if supported, else by polling."""
 
     def __init__(self, store: Store, on_cancel: Callable[[], None] = lambda: None) -> None:
+        self._store = store
         self._on_cancel = on_cancel
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
@@ -42,6 +43,10 @@ class StoreChanges:
     def _on_change(self, what: Literal["cancel", "write"]) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._on_cancel if what == "cancel" else self._news.set)
+
+    async def stamp(self) -> int:
+        """Differs after a write of another process. A store that notifies is a server, which the loop must not wait for."""
+        return self._store.change_stamp() if self._stop is None else await off_loop(self._store.change_stamp)
 
     async def wait(self, at_least: float = 0.0) -> None:
         """Wait until something may have been written, at least `at_least` seconds."""
@@ -155,7 +160,7 @@ class PeerProcesses:
         changes = StoreChanges(self._store)
         try:
             while True:
-                if (seen := self._store.change_stamp()) != stamp:
+                if (seen := await changes.stamp()) != stamp:
                     stamp = seen
                     yield
                 await changes.wait()

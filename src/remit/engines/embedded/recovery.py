@@ -16,7 +16,7 @@ from remit.core.redaction import is_redacted
 from remit.core.result import Artifact, StopReason, state_of
 from remit.engines.embedded.budgets import lineage_of, recovered_budget, spent_of
 from remit.engines.embedded.delegation_run import DelegationRun
-from remit.engines.embedded.journal import Overruled, Problem
+from remit.engines.embedded.journal import OutcomeConflict, Problem
 from remit.engines.embedded.replay import EarlierRun, Replay, delegation_of, earlier_run
 from remit.runtime import reply
 from remit.runtime.authorize import pending_after_restart
@@ -373,7 +373,7 @@ class Recovery:
         problem = await written
         self._taken.pop(record.session_id, None)
         engine.streams.watcher.tell(record.session_id)
-        if isinstance(problem, Overruled):  # it had ended after all: that outcome counts and was reported
+        if isinstance(problem, OutcomeConflict):  # it had ended after all: that outcome counts and was reported
             return
         self._deps.note_errors(delegation, result.errors, "")
         if engine.bus.has_listeners:

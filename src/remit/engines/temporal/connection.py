@@ -5,6 +5,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ from remit.core.settings import EngineSettings, StoreSettings, TemporalSettings
 
 if TYPE_CHECKING:
     from temporalio.client import Client
+    from temporalio.runtime import Runtime
 
 CONNECT_SECONDS = 5.0
 OLDEST_SERVER = (1, 24)
@@ -89,13 +91,22 @@ async def connect(config: TemporalConfig, identity: str) -> "Client":
     address, namespace = options["target_host"], options["namespace"]
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            client = await Client.connect(**options, identity=identity)
+            client = await Client.connect(**options, identity=identity, runtime=_runtime())
     except TimeoutError:
         raise _unreachable(address, f"no answer within {CONNECT_SECONDS:g} s") from None
     except (RuntimeError, ValueError, RPCError, OSError) as error:
         raise _not_connected(address, bool(options.get("tls")), str(error)) from None
     await _check_server(client, address, namespace)
     return client
+
+
+@lru_cache(1)
+def _runtime() -> "Runtime":
+    """Of this process. The library writes a line to the terminal for each poll that fails; the engine warns once."""
+    from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+
+    errors = TelemetryFilter(core_level="ERROR", other_level="ERROR")
+    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=errors)))
 
 
 async def _check_server(client: "Client", address: str, namespace: str) -> None:
@@ -151,8 +162,8 @@ def _not_connected(address: str, is_tls: bool, why: str) -> Unavailable | Misuse
             f"The certificate of the Temporal server at {address} is not trusted.",
             advice="Set TEMPORAL_TLS_SERVER_CA_CERT_PATH to the certificate of its authority.",
         )
-    # A server that misses the certificate of the client may close the connection after the handshake of TLS 1.3.
-    if any(word in lower for word in _REFUSALS) or (is_tls and "canceled" in lower):
+    # A server that misses the certificate of the client closes the connection after the handshake of TLS 1.3.
+    if any(word in lower for word in _REFUSALS) or (is_tls and "after connection" in lower and "hyper::error" in lower):
         return Misused(f"The Temporal server at {address} refused the connection: {said}.", advice=_CREDENTIALS)
     if "unimplemented" in lower:
         return _unreachable(address, "another kind of server answers there")

@@ -26,6 +26,7 @@ from remit.engines.embedded.handles import LocalHandle, Node
 from remit.engines.embedded.replay import delegation_of
 from remit.engines.temporal.connection import (
     POLL_SECONDS,
+    RPC_SECONDS,
     TemporalConfig,
     connect,
     identity_of,
@@ -38,7 +39,7 @@ from remit.runtime import reply
 from remit.runtime.deps import Submission
 from remit.runtime.engine import EngineConfig, Perform, Recovered, WorkerInfo
 from remit.runtime.reply import PartialWork, Stop
-from remit.runtime.shipment import Shipping
+from remit.runtime.shipment import FileShipping
 from remit.system.liveness import is_dead, living_owners
 from remit.system.processes import is_alive
 from remit.system.threads import off_loop
@@ -81,7 +82,7 @@ CUT_OFF = "Its worker lost the connection to {} and stopped it here. Another wor
 class TemporalEngine(EmbeddedEngine):
     client: "Client"
 
-    def __init__(self, config: EngineConfig, temporal: TemporalConfig, shipping: Shipping | None = None) -> None:
+    def __init__(self, config: EngineConfig, temporal: TemporalConfig, shipping: FileShipping | None = None) -> None:
         if shipping is not None:
             config = config._replace(middleware=(self._perform_and_ship, *config.middleware))
         super().__init__(config)
@@ -114,7 +115,7 @@ class TemporalEngine(EmbeddedEngine):
 
     async def _is_refused(self, submission: Submission) -> bool:
         if not await super()._is_refused(submission) and self._is_remote(submission):
-            submission.refusal = self._not_for_workers(submission)
+            submission.refusal = await self._not_for_workers(submission)
         return submission.refusal is not None
 
     def _new_run(self, submission: Submission) -> Node:
@@ -122,7 +123,7 @@ class TemporalEngine(EmbeddedEngine):
             return RemoteRun(submission, self)
         return super()._new_run(submission)
 
-    def _not_for_workers(self, submission: Submission) -> Return | None:
+    async def _not_for_workers(self, submission: Submission) -> Return | None:
         delegation, limit = submission.delegation, self.config.deps.settings.queue_limit
         if has_secrets(delegation):
             message = "Its parameters contain a secret, which is neither recorded nor sent to a worker."
@@ -133,7 +134,8 @@ class TemporalEngine(EmbeddedEngine):
             return reply.refused_return(delegation, error)
         if len(self.remote) <= limit:
             return None
-        waiting = sum(head.state is State.QUEUED for head in self.store.heads(list(self.remote)).values())
+        heads = await off_loop(self.store.heads, list(self.remote))
+        waiting = sum(head.state is State.QUEUED for head in heads.values())
         if waiting < limit:
             return None
         message = f"The queue is full: {waiting} delegations of this process wait for a worker."
@@ -244,6 +246,9 @@ class TemporalEngine(EmbeddedEngine):
         ticket = max(LAST_TICKET, (await known(self.store, session_id)).ticket + 1)
         before = await self.recovery.claim(session_id, ticket)
         if before is not None:
+            if before.started_at is None and stop.reason is StopReason.DEADLINE:
+                waited = f"{before.agent} was not started by its deadline: it waited in the task queue {before.queue}."
+                stop = stop._replace(detail=f"{waited} `remit workers` lists who takes work from it.")
             await self.recovery.settle_claimed(before, stop)
         return (await known(self.store, session_id)).result
 
@@ -353,10 +358,7 @@ class TemporalEngine(EmbeddedEngine):
         """Processes of another project of the same name would take each other's delegations."""
         for identity in await self._heard(self.temporal.system_queue):
             process, store = parse_identity(identity)
-            if not store or store == self.temporal.store:
-                continue
-            owner_id, _, host = process.removeprefix("remit ").partition("@")
-            if host != self.owner.host or is_alive(int(owner_id.partition("-")[0]), None):
+            if store and store != self.temporal.store:
                 raise Misused(
                     f"Two projects are named {self.temporal.project!r}: the record of this one is in {self.temporal.store}, "
                     f"and that of {process} in {store}.",
@@ -376,9 +378,12 @@ class TemporalEngine(EmbeddedEngine):
         return {identity: since for identity, since in seconds.items() if since < POLL_SECONDS}
 
     def _is_living(self, identity: str, living: Collection[str]) -> bool:
-        """Temporal lists processes that have ended for some more minutes. Those of another record are not known here."""
+        """Temporal lists ended processes for some more minutes. Those of another record can only be looked for on this host."""
         process, store = parse_identity(identity)
-        return store != self.temporal.store or process.removeprefix("remit ").partition("@")[0] in living
+        owner_id, _, host = process.removeprefix("remit ").partition("@")
+        if store == self.temporal.store:
+            return owner_id in living
+        return not store or host != self.owner.host or is_alive(int(owner_id.partition("-")[0]), None)
 
     async def is_served(self, queue: str, now: datetime | None = None) -> bool:
         return bool(await self._heard(queue, now))
@@ -435,8 +440,9 @@ class TemporalEngine(EmbeddedEngine):
         return stubborn + sum(node.is_abandoned for node in ending)
 
     async def _can_continue_elsewhere(self, run: DelegationRun) -> bool:
-        """Claimed work that has not started can start elsewhere."""
-        return run.can_be_drained if not run.started_at else await super()._can_continue_elsewhere(run)
+        """Claimed work that has not started can start elsewhere. The store is not asked: it may be the reason for draining."""
+        may_run_again = not run.started_at or (run.agent.spec.resumable and run.remaining() > 0)
+        return run.can_be_drained and may_run_again and not has_secrets(run.delegation)
 
     async def drain(self) -> list[str]:
         if self._workers is not None:
@@ -457,14 +463,28 @@ class TemporalEngine(EmbeddedEngine):
 
     async def _sweep(self) -> None:
         """Find delegations whose caller died before it started their workflow, or whose workflow was ended in Temporal."""
+        was_away = False
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
+            is_away = await self._is_away()
+            if is_away is not was_away:
+                log.warning("The Temporal server does not answer; work waits." if is_away else "The Temporal server answers again.")
+            was_away = is_away
             try:
                 await self.sweep()
             except Unavailable:
                 pass  # the store is unreachable: retried at the next turn
             except Exception:  # a background task that must not end
                 log.exception("The sweep failed; it continues")
+
+    async def _is_away(self) -> bool:
+        from temporalio.service import RPCError
+
+        try:
+            await self.client.service_client.check_health(timeout=RPC_SECONDS)
+        except RPCError:
+            return True
+        return False
 
     async def sweep(self) -> None:
         old = self.deps.clock.wall() - LEFT_SECONDS

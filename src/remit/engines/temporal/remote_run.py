@@ -9,15 +9,15 @@ from remit.core.agents import Isolation
 from remit.core.delegation import Delegation
 from remit.core.errors import Misused, Unavailable
 from remit.core.events import Event, EventKind
-from remit.core.record import BeginDelegation
+from remit.core.record import BeginDelegation, Record
 from remit.core.result import Return, StopReason, state_of
 from remit.core.states import State
-from remit.engines.embedded.delegation_run import DelegationRun
-from remit.engines.embedded.handles import LocalHandle, Outcome
-from remit.engines.embedded.journal import CLOSED, Clash, KeyTaken, OverBudget, Problem
+from remit.engines.embedded.delegation_run import DelegationRun, Outcome
+from remit.engines.embedded.handles import LocalHandle
+from remit.engines.embedded.journal import CLOSED, Clash, KeyConflict, OverBudget, Problem
 from remit.runtime.accept import recorded_budget, redraw_session_id
 from remit.runtime.deps import Submission
-from remit.runtime.reply import Stop, refused_return
+from remit.runtime.reply import PartialWork, Stop, refused_return, stopped_return
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 CALLER_SECONDS = 0.7
 """Time after its deadline at which its caller records the timeout, if its worker has not."""
 AGAIN_SECONDS = 0.2
+ANSWER_SECONDS = 0.25
+"""How long the store may take to answer then. Later, its caller gets a return that is not recorded."""
+SETTLE_SECONDS = 10.0
+_AT_DEADLINE = Stop(reason=StopReason.DEADLINE, source="its deadline")
 
 
 class RemoteRun:
@@ -107,9 +111,11 @@ class RemoteRun:
         limits = self.submission.budget.tree_limits(self.delegation.lineage.root_id)
         queue = self._engine.temporal.queue_of(self.delegation.agent)
         begin = BeginDelegation(self.delegation, State.QUEUED, "", None, steps, queue, limits)
+        self._timer = self._engine.loop.call_at(self._gives_up_at, self._on_unrecorded)
         self._engine.journal.write(begin, self._on_recorded)
 
     def _on_recorded(self, problem: Problem) -> None:
+        self._unwatch()
         if isinstance(problem, Clash):
             self._unregister(was_recorded=False)
             redraw_session_id(self.submission, self._engine.deps.policy)
@@ -128,7 +134,7 @@ class RemoteRun:
             self._engine.spawn(self._refuse(problem))
         else:
             self._unregister(was_recorded=False)
-            if not isinstance(problem, KeyTaken):
+            if not isinstance(problem, KeyConflict):
                 assert isinstance(problem, Unavailable)
                 self.outcome.fail(problem)
             elif not self.outcome.yield_key(problem.session_id):
@@ -150,8 +156,8 @@ class RemoteRun:
 
     def _watch(self) -> None:
         """Wait from when its outcome is recorded, its deadline has passed, or nothing is known of it."""
-        hard_at, engine = self.delegation.deadline.hard_at, self._engine
-        self._timer = engine.loop.call_at(hard_at + CALLER_SECONDS, self._on_news)
+        engine = self._engine
+        self._timer = engine.loop.call_at(self._gives_up_at, self._on_news)
         self._end_watch = engine.streams.watcher.call_when_settled(self.delegation.session_id, self._on_news)
 
     def _on_news(self) -> None:
@@ -174,12 +180,10 @@ class RemoteRun:
             result: Return | None = None
             while result is None:
                 try:
-                    async with asyncio.timeout_at(self.delegation.deadline.hard_at + CALLER_SECONDS):
+                    async with asyncio.timeout_at(self._gives_up_at):
                         result = await engine.streams.outcome(session_id)
                 except TimeoutError:
-                    result = await engine.settle(session_id, Stop(reason=StopReason.DEADLINE, source="its deadline"))
-                    if result is None:
-                        await asyncio.sleep(AGAIN_SECONDS)
+                    result = await self._settle_late()
                 except (Unavailable, Misused):  # the store is unreachable, or this process handed it over
                     if engine.is_closed or self._is_left:
                         raise
@@ -192,14 +196,40 @@ class RemoteRun:
             if following is not None:
                 following.cancel()
 
+    async def _settle_late(self) -> Return | None:
+        """Neither its worker nor anyone else has recorded an outcome. None: try again."""
+        engine, session_id = self._engine, self.delegation.session_id
+        record: Record | None = None
+        with contextlib.suppress(TimeoutError, Unavailable):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                record = await off_loop(engine.store.get, session_id)
+        if record is None:
+            return self._unrecorded(f"The record could not be reached by then: `remit show {session_id}` says how it ended.")
+        with contextlib.suppress(TimeoutError, Unavailable):
+            async with asyncio.timeout(SETTLE_SECONDS):
+                if (result := await engine.settle(session_id, _AT_DEADLINE)) is not None:
+                    return result
+                await asyncio.sleep(AGAIN_SECONDS)
+        return None
+
+    def _unrecorded(self, warning: str) -> Return:
+        left = PartialWork(warnings=(warning,))
+        return stopped_return(self.delegation, _AT_DEADLINE, left, duration_seconds=self.delegation.deadline.timeout_seconds)
+
+    def _on_unrecorded(self) -> None:
+        """If the store takes it later, it is settled then."""
+        self._answer(self._unrecorded("It could not be recorded in time. It did not run."))
+
     async def _finish(self, result: Return) -> None:
-        if self._is_left:
+        if self._is_left or self.outcome.is_known:
             return
         if self.parent is not None:
             record = await off_loop(self._engine.store.get, self.delegation.session_id)
             if record is not None and (record.tokens or record.cost):
                 await self._engine.note_spending(self.submission)
-        result = await self._engine.fetch_files(self.delegation, result)
+        self._answer(await self._engine.fetch_files(self.delegation, result))
+
+    def _answer(self, result: Return) -> None:
         self._unregister()
         if self.parent is not None:
             self.parent.add_failure(result)
@@ -214,13 +244,18 @@ class RemoteRun:
     # ---- interface for its caller and the engine
 
     @property
+    def _gives_up_at(self) -> float:
+        return self.delegation.deadline.hard_at + CALLER_SECONDS
+
+    @property
     def needs_workflow(self) -> bool:
         return self._is_left or not self.outcome.is_known
 
     @property
     def is_queued(self) -> bool:
-        head = self._engine.store.heads([self.delegation.session_id]).get(self.delegation.session_id)
-        return head is not None and head.state is State.QUEUED
+        """As far as it is known here."""
+        head = self._engine.streams.watcher.head(self.delegation.session_id)
+        return not self.outcome.is_known and (head is None or head.state is State.QUEUED)
 
     def below(self) -> "Iterator[RemoteRun]":
         """Its own children are known to its worker."""

@@ -318,6 +318,8 @@ class Activities:
                 before = await engine.recovery.claim(attempt.session_id, attempt.ticket)
                 if before is None:
                     return await self._not_claimed(attempt)
+                if before.agent != attempt.agent:  # what was checked is not what would run
+                    raise _refusal(f"{attempt.session_id} is a delegation to {before.agent}, not to {attempt.agent}.")
                 waited = (info.started_time - info.current_attempt_scheduled_time).total_seconds()
                 run = await engine.run_claimed(before, attempt, attempt.seconds - max(0.0, waited))
         except (Unavailable, TimeoutError) as error:

@@ -48,7 +48,7 @@ from remit.core.ids import is_session_id
 from remit.core.record import HistoryQuery, Record
 from remit.core.settings import ServeSettings
 from remit.core.states import State
-from remit.server.a2a.card import GrpcCalls, HttpCalls, agent_card, call_of, sdk_error
+from remit.server.a2a.card import WAIT, GrpcCalls, HttpCalls, agent_card, call_of, sdk_error
 from remit.server.a2a.messages import (
     STATES,
     arguments_of,
@@ -61,7 +61,7 @@ from remit.server.a2a.messages import (
 )
 from remit.server.a2a.threads import Notes, Thread, Threads, key_of, must_fit
 from remit.server.grpc.auth_interceptor import basic_trailers, short
-from remit.server.service import LONGEST_SESSION, Call, Page, Service
+from remit.server.service import HOLD, LONGEST_SESSION, Call, Page, Service
 from remit.system.threads import off_loop
 
 JSON_RPC_PATH = "/a2a"
@@ -132,11 +132,12 @@ class A2aApi(RequestHandler):
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task | Message:
         validate_history_length(params.configuration)
         with sdk_error():
+            if waits := not params.configuration.return_immediately:
+                context.state[HOLD]()  # counts as an open stream, and ends when the caller's token is revoked
             call, record = await self._begin(params, context)
-            if not params.configuration.return_immediately:
-                while record.result is None:
-                    await self._service.result(call, record.session_id, WAIT_SECONDS)
-                    record = await self._service.record(call, record.session_id)
+            while waits and record.result is None:
+                await context.state[WAIT](self._service.result(call, record.session_id, WAIT_SECONDS))
+                record = await self._service.record(call, record.session_id)
             thread = await self._threads.of(call, record.session_id)
             return apply_history_length(await self._task(thread), params.configuration)
 
@@ -268,7 +269,8 @@ class A2aApi(RequestHandler):
             thread = await self._threads.of(call, params.id)
             async with self._threads.turn(thread.task_id):
                 thread = await self._threads.of(call, params.id)
-                if thread.waits and self._threads.may_change(call, thread):
+                if thread.waits:
+                    await self._service.changeable(call, thread.task_id, "cancel")
                     await self._threads.give_up(thread)
                 elif thread.record.result is not None:
                     raise TaskNotCancelableError(f"Task {thread.task_id} has ended already.")

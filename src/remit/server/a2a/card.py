@@ -6,7 +6,8 @@ project's agents say what it works on. Authenticated callers get the extended ca
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from a2a.types import (
 )
 from a2a.utils import errors as sdk_errors
 from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0, VERSION_HEADER
+from starlette.requests import ClientDisconnect
 
 from remit.agents.proto.metadata import EXTENSION, CallerPosition
 from remit.agents.proto.values import struct_of, text_of
@@ -36,8 +38,9 @@ from remit.core.delegate_requests import DelegateError, parts_of, signature
 from remit.core.errors import Refused, RemitError
 from remit.core.ids import TRACEPARENT_HEADER as TRACEPARENT
 from remit.server.a2a.messages import MODES
-from remit.server.grpc.auth_interceptor import current_call
-from remit.server.service import PRINCIPAL, Call, status_of
+from remit.server.grpc.auth_interceptor import current_call, hold
+from remit.server.http.handlers import while_connected
+from remit.server.service import HOLD, PRINCIPAL, Call, status_of
 from remit.server.tokens import Principal
 
 if TYPE_CHECKING:
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("remit.server.a2a")
 _ABOUT = "Hands work to agents and always gives an answer back: in time, in one checked shape, with whatever was done."
 _LONGEST_DESCRIPTION = 2000
+WAIT = "remit.wait"
+"""Key of the state of a call: awaits something while its client is connected."""
 
 
 # ---- the card
@@ -100,7 +105,8 @@ def _any_skill() -> AgentSkill:
 class HttpCalls(DefaultServerCallContextBuilder):
     def build(self, request: "Request") -> ServerCallContext:
         built = super().build(request)
-        built.state[PRINCIPAL] = request.scope.get(PRINCIPAL)
+        known = {name: request.scope.get(name) for name in (PRINCIPAL, HOLD)}
+        built.state.update(known, **{WAIT: partial(while_connected, request)})
         return built
 
 
@@ -111,8 +117,13 @@ class GrpcCalls(DefaultGrpcServerCallContextBuilder):
         asked = str(headers.get(VERSION_HEADER.lower()) or PROTOCOL_VERSION_0_3)
         if asked.partition(".")[0] != PROTOCOL_VERSION_1_0.partition(".")[0]:
             raise sdk_errors.VersionNotSupportedError(f"A2A version {asked[:40]} is not supported. Supported: {PROTOCOL_VERSION_1_0}.")
-        built.state.update({"headers": headers, PRINCIPAL: current_call().principal})
+        built.state.update({"headers": headers, PRINCIPAL: current_call().principal, HOLD: hold, WAIT: _wait})
         return built
+
+
+async def _wait(waiting: Awaitable[Any]) -> Any:
+    """gRPC cancels a call that its client leaves."""
+    return await waiting
 
 
 def call_of(context: ServerCallContext, *, session: str | None = None, position: CallerPosition | None = None) -> Call:
@@ -141,7 +152,7 @@ def sdk_error() -> Iterator[None]:
             data["retryAfterSeconds"] = seconds
         kind: type[sdk_errors.A2AError] = getattr(sdk_errors, status_of(error).a2a)
         raise kind(message=str(error), data=data) from error
-    except sdk_errors.A2AError:
+    except (sdk_errors.A2AError, ClientDisconnect):
         raise
     except Exception as error:
         log.error("An A2A request failed.", exc_info=error)

@@ -18,14 +18,12 @@ from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 from pydantic import TypeAdapter
 
 from remit.core.delegate_requests import parts_of
-from remit.core.errors import Refused
 from remit.core.ids import is_session_id
 from remit.core.record import Record
 from remit.core.redaction import is_redacted
 from remit.core.states import State
 from remit.server.a2a.messages import CONTINUES, IncomingMessage, answer_of, asked_of, context_of, continued_task
 from remit.server.service import Call, Service
-from remit.server.tokens import Permission
 from remit.system.files import file_lock, private_folder, read_private, write_private
 from remit.system.threads import off_loop
 
@@ -168,12 +166,6 @@ class Threads:
         first = self._service.remit.store.get(origin) if origin is not None and is_session_id(origin) else None
         return self._thread(first if first is not None and first.agent == record.agent else record)
 
-    def may_change(self, call: Call, thread: Thread) -> bool:
-        first, principal = thread.records[0], call.principal
-        if principal.parent is not None:
-            return first.parent_id == principal.parent
-        return principal.may(Permission.CANCEL_ALL) or (first.caller_info is not None and first.caller_info.principal == principal.name)
-
     def _thread(self, first: Record) -> Thread:
         note = self.notes.of(first.session_id)
         found = (self._service.remit.store.by_key(key) for key in note.keys)
@@ -185,8 +177,7 @@ class Threads:
         key = f"{CONTINUES}{thread.task_id}:{_digest(call, message.message_id)}"
         if key in thread.note.keys and (known := await off_loop(self._service.remit.store.by_key, key)) is not None:
             return known  # sent a second time
-        if not self.may_change(call, thread):
-            raise Refused(f"Task {thread.task_id} is not {call.principal.name}'s to continue.", code="FORBIDDEN")
+        await self._service.changeable(call, thread.task_id, "continue")
         if not thread.waits:
             words = "does not wait for input. Send the message without a task id, in its context, to begin another."
             raise UnsupportedOperationError(f"Task {thread.task_id} {words}")

@@ -44,6 +44,7 @@ _PRINTABLE = "".join(chr(number) for number in range(0x20, 0x7F) if chr(number) 
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _CALL: contextvars.ContextVar[Call] = contextvars.ContextVar("remit_grpc_call")
+_HOLD: contextvars.ContextVar[Callable[[], object]] = contextvars.ContextVar("remit_grpc_hold")
 _GARBLED = object()
 """Replaces a message that could not be parsed."""
 
@@ -51,6 +52,12 @@ _GARBLED = object()
 def current_call() -> Call:
     """The call that is being answered."""
     return _CALL.get()
+
+
+def hold() -> None:
+    """Takes a place among the caller's open streams, for a call that waits. Raises `RateLimited`; the call ends when the caller's token is
+    revoked."""
+    _HOLD.get()()
 
 
 class AuthInterceptor(grpc.aio.ServerInterceptor):
@@ -82,7 +89,9 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
                 if is_open:
                     return await self._check_health(behaviour, context)
                 call = self._call(context)
-                return await behaviour(await self._admitted(call, requests, context, asks_once), context)
+                with contextlib.ExitStack() as cleanup:
+                    _HOLD.set(lambda: cleanup.enter_context(self._authenticator.stream(call.principal)))
+                    return await behaviour(await self._admitted(call, requests, context, asks_once), context)
             except Exception as error:  # noqa: BLE001 - clients get an error, never a traceback
                 await _report(context, error)
 

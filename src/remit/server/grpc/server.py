@@ -15,7 +15,7 @@ from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 from remit.core.errors import Misused, Unavailable
 from remit.core.settings import ServeSettings
-from remit.server.addresses import GRPC_SOCKET, Certificates, Place, UnixSocket, bind_unix, certificates_of, must_be_safe, place_of
+from remit.server.addresses import Certificates, Place, UnixSocket, bind_unix
 from remit.server.authenticator import Authenticator
 from remit.server.grpc.auth_interceptor import AuthInterceptor
 from remit.server.grpc.tasks import TaskService
@@ -49,7 +49,6 @@ class GrpcApi:
         """With every service, not listening yet. `extra`: further services, e.g. A2A's, behind the same authentication."""
         logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)  # adding it twice has no effect
         self._service = service
-        self._settings = settings
         interceptor = AuthInterceptor(authenticator, trusts_socket=not settings.behind_proxy)
         self._server = grpc.aio.server(
             interceptors=[interceptor], options=_options(settings), maximum_concurrent_rpcs=4 * settings.streams + 1000
@@ -74,14 +73,11 @@ class GrpcApi:
         """The first of them."""
         return self.addresses[0] if self.addresses else ""
 
-    async def start(self, addresses: Sequence[str]) -> None:
-        """Listens at `unix`, `unix:PATH` or HOST:PORT. Raises `Misused`, `Unavailable`."""
-        root, folder = self._service.remit.root, self._service.remit.folder
-        places = [place_of(text, folder / "run" / GRPC_SOCKET, root) for text in addresses]
+    async def start(self, *places: Place, certificates: Certificates | None = None) -> None:
+        """Listens at these checked places. Raises `Misused`, `Unavailable`."""
         try:
             for place in places:
-                must_be_safe(place, self._settings)
-                self._listen(place)
+                self._listen(place, certificates)
             await self._server.start()
         except BaseException:
             await self.stop(0.0)
@@ -103,17 +99,16 @@ class GrpcApi:
         self._notice.cancel()
         await self._server.stop(grace)
 
-    def _listen(self, place: Place) -> None:
+    def _listen(self, place: Place, certificates: Certificates | None) -> None:
         if place.path is not None:
             self._sockets.append(bind_unix(place.path, lambda name: self._server.add_insecure_port(grpc_target(name)), "grpc"))
             self.addresses.append(str(place))
             return
-        files = certificates_of(self._settings, self._service.remit.root)
         try:
-            if files is None:
+            if certificates is None:
                 port = self._server.add_insecure_port(str(place))
             else:
-                port = self._server.add_secure_port(str(place), _credentials(files))
+                port = self._server.add_secure_port(str(place), _credentials(certificates))
         except RuntimeError:
             advice = "Choose another port in [serve] grpc; 0 takes any that is free."
             raise Unavailable(f"Cannot listen at {place}.", code="TOOL_UNAVAILABLE", advice=advice) from None

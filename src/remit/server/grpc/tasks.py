@@ -19,7 +19,7 @@ from remit.core.errors import Misused
 from remit.core.record import HistoryQuery
 from remit.core.states import Priority, State
 from remit.runtime.engine import LiveHandle
-from remit.server.grpc.auth_interceptor import Context, current_call
+from remit.server.grpc.auth_interceptor import Context, current_call, hold
 from remit.server.service import LONGEST_SESSION, MOST_ON_PAGE, RECORDED, Call, Service, summary_of
 
 USUAL_PAGE = 50
@@ -107,6 +107,8 @@ class TaskService(rpc.TaskServiceServicer):
         must_not_be_negative(wait_ns=request.wait_ns)
         wait_seconds = seconds(request.wait_ns) or 0.0
         call = _with_conversation(current_call(), request.session_id)
+        if wait_seconds:
+            hold()
         handle = await self._service.begin(call, self._arguments(call, request))
         if isinstance(handle, LiveHandle):
             task = await self._running_here(handle, wait_seconds)

@@ -43,7 +43,7 @@ async def begin_task(service: Service, request: Request, query: WaitQuery) -> Re
     if is_stream:
         return EventStream(request, service.stream(call, handle.session_id), place)
     if query.wait:
-        await _while_connected(request, service.wait(handle, query.wait))
+        await while_connected(request, service.wait(handle, query.wait))
     document = task_view(*await service.looked(call, handle.session_id))
     return _json(document, 201 if document["metadata"]["completedAt"] is not None else 202, place)
 
@@ -84,7 +84,7 @@ async def get_task(service: Service, request: Request, query: WaitQuery) -> Resp
     call, task_id = call_of(request), request.path_params["taskId"]
     if query.wait:
         request.scope[HOLD]()  # counts as an open stream, and ends when the caller's token is revoked
-        await _while_connected(request, service.result(call, task_id, query.wait))
+        await while_connected(request, service.result(call, task_id, query.wait))
     record, result = await service.looked(call, task_id)
     trace = service.traceback(call, record)
     return _json(task_view(record, result) | ({"traceback": trace} if trace else {}))
@@ -175,7 +175,7 @@ def _wants_stream(request: Request) -> bool:
     return EVENT_STREAM in accepted and JSON not in accepted
 
 
-async def _while_connected(request: Request, waiting: Awaitable[T]) -> T:
+async def while_connected(request: Request, waiting: Awaitable[T]) -> T:
     """Raises `ClientDisconnect` when the client leaves."""
     work, leaving = asyncio.ensure_future(waiting), asyncio.ensure_future(_disconnected(request))
     try:

@@ -24,14 +24,18 @@ CREATE TABLE delegations (
     principal TEXT,                       -- who asked from outside, for the whole tree
     conversation TEXT,                    -- what whoever asked calls the conversation that it belongs to
     queue TEXT,                           -- the task queue it was given to; NULL: its owner runs it
-    ticket INTEGER NOT NULL DEFAULT 0     -- of the newest claim by a worker
+    ticket INTEGER NOT NULL DEFAULT 0,    -- of the newest claim by a worker
+    unindexed INTEGER                     -- 1 for a new child, until it is entered in the two indexes below
 );
 
--- The one index every delegation pays for besides its id: each page that a commit touches costs as much as the row itself.
+-- The one index a root pays for besides its id: each page that a commit touches costs as much as the row itself.
 -- Agents and states are few, so a question that names neither asks each pair of them that occurs (see sqlite.py).
-CREATE INDEX delegations_by_agent ON delegations (agent, status, created_at);
--- These cost nothing to a delegation that has no caller, task or key.
-CREATE INDEX delegations_in_tree ON delegations (root_id) WHERE parent_id IS NOT NULL;
+-- Children enter this index and the next in batches, off the hot path. Until then they are found by their number: it is above `up_to`.
+CREATE INDEX delegations_by_agent ON delegations (agent, status, created_at) WHERE unindexed IS NULL;
+CREATE INDEX delegations_in_tree ON delegations (root_id) WHERE parent_id IS NOT NULL AND unindexed IS NULL;
+CREATE TABLE index_progress (up_to INTEGER NOT NULL);
+INSERT INTO index_progress VALUES (0);
+-- These cost nothing to a delegation that has no task, key or principal.
 CREATE INDEX delegations_by_task ON delegations (task_number, created_at) WHERE task_number IS NOT NULL;
 CREATE UNIQUE INDEX delegations_by_key ON delegations (key) WHERE key IS NOT NULL;
 CREATE INDEX delegations_by_principal ON delegations (principal, created_at) WHERE principal IS NOT NULL;

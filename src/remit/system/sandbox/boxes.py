@@ -8,15 +8,13 @@ import socket
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from remit.system.files import lock_folder, sweep_folders
+from remit.system.files import temporary_folder
 from remit.system.processes import MARK
 from remit.system.sandbox import bubblewrap, landlock, recipes, seccomp
 from remit.system.sandbox.identity import changes_user, is_ours, spare_uid
-from remit.system.sandbox.keeper import clear
 from remit.system.sandbox.probe import Offer, counts_by_namespace, tasks_of
 from remit.system.sandbox.profile import TEMPORARY, Profile, reserve
 from remit.system.sandbox.recipes import Limits
@@ -81,17 +79,11 @@ def in_bubblewrap(job: Job, offer: Offer) -> Box:
 async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
     """The keeper without bubblewrap: in its own folder, created and removed here."""
     uid = spare_uid()
-    await off_loop(_sweep, _parent_for(uid))
-    # Not on a thread: a cancellation meanwhile would lose the folder.
-    folder = Path(tempfile.mkdtemp("", _PREFIX, _parent_for(uid)))
-    workspace, temporary = folder / "workspace", folder / "tmp"
-    opened: list[int] = []
-    lock = lock_folder(folder)
-    try:
-        for place in (workspace, temporary):
-            place.mkdir(mode=0o700)
+    async with contextlib.AsyncExitStack() as stack:
+        folder, workspace, temporary = await stack.enter_async_context(_box_folder(_parent_for(uid), "workspace"))
         for place in (workspace, temporary, folder) if uid else ():
             os.chown(place, uid, uid)  # the whole box: if this process is killed, the keeper removes it
+        opened: list[int] = []
         names = recipes.SYSTEM_FOLDERS + recipes.SYSTEM_FILES + (recipes.NETWORK_FILES if job.network else ())
         shown = landlock.readable([*map(Path, names), *recipes.folders()], job.hidden)
         own = landlock.everything(offer.landlock)
@@ -101,6 +93,7 @@ async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
         if uid and not _is_reachable(recipes.python().prefix):
             # Only root can reach the interpreter's path: it is reached through an open folder.
             opened.append(os.open(recipes.python().prefix, os.O_PATH))
+            stack.callback(os.close, opened[0])
             prefix = Path(f"/proc/self/fd/{opened[0]}")
             program = prefix / program.relative_to(recipes.python().prefix)
             environment["LD_LIBRARY_PATH"] = str(prefix / "lib")
@@ -120,10 +113,19 @@ async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
         }
         argv = [str(program), *_INTERPRETER, str(workspace), str(temporary), str(folder)]
         yield Box(argv=argv, orders=orders, uid=uid, passed=tuple(opened), environment=environment)
-    finally:
-        for number in (*opened, lock):
-            os.close(number)
-        await off_loop(clear, str(folder))
+
+
+@contextlib.asynccontextmanager
+async def _box_folder(parent: str, main: str) -> AsyncIterator[tuple[Path, Path, Path]]:
+    """A folder for one box, and two in it: `main` and `tmp`. Not made on a thread: a cancellation meanwhile would lose it."""
+    with contextlib.ExitStack() as held:
+        folder = held.enter_context(temporary_folder(_PREFIX, Path(parent), is_ours=is_ours))
+        try:
+            for place in (folder / main, folder / "tmp"):
+                place.mkdir(mode=0o700)
+            yield folder, folder / main, folder / "tmp"
+        finally:
+            await off_loop(held.close)
 
 
 def keeper_orders(offer: Offer, limits: Limits) -> dict[str, Any]:
@@ -188,13 +190,10 @@ async def _shell_alone(command: str, profile: Profile, offer: Offer, limits: Lim
     if "\0" in command:
         raise ValueError("embedded null byte")
     parent = await off_loop(os.path.realpath, tempfile.gettempdir())
-    await off_loop(_sweep, parent)
-    folder = Path(tempfile.mkdtemp("", _PREFIX, parent))
-    home, temporary = folder / "home", folder / "tmp"
-    null, lock = os.open(os.devnull, os.O_RDWR), lock_folder(folder)
-    try:
-        for place in (home, temporary):
-            place.mkdir(mode=0o700)
+    async with contextlib.AsyncExitStack() as stack:
+        folder, home, temporary = await stack.enter_async_context(_box_folder(parent, "home"))
+        null = os.open(os.devnull, os.O_RDWR)
+        stack.callback(os.close, null)
         orders = {
             "is_program": True,
             "workspace": str(profile.workspace),
@@ -220,10 +219,6 @@ async def _shell_alone(command: str, profile: Profile, offer: Offer, limits: Lim
         }  # fmt: skip
         argv = [str(recipes.python().program), *_INTERPRETER, str(home), str(temporary), str(folder)]
         yield Box(argv=argv, orders=orders, passed=(null,), environment=bubblewrap.inner_environment([], environ)[1])
-    finally:
-        for number in (null, lock):
-            os.close(number)
-        await off_loop(clear, str(folder))
 
 
 _INTERPRETER = ("-I", "-S", "-B", "-X", "utf8", "-c", BOOT)
@@ -252,12 +247,6 @@ def _reserve(folder: Path) -> int:
     """Bytes that must stay free on its disk: usage is monitored, and something may be missed."""
     room = os.statvfs(folder)
     return min(_RESERVE_BYTES, room.f_bavail * room.f_frsize // 4)
-
-
-@cache
-def _sweep(parent: str) -> None:
-    """Remove boxes whose owners were killed early. Once per process is enough."""
-    sweep_folders(Path(parent), _PREFIX, is_ours=is_ours, remove=clear)
 
 
 def _is_reachable(path: Path) -> bool:

@@ -194,31 +194,38 @@ def clear(folder: str) -> None:
         return
     unused = os.urandom(8).hex()
     found, count = ["."], 0
-    try:
-        while found:
-            name = found.pop()
+    while found:
+        name = found.pop()
+        try:
             inside = os.open(name, _FOLDER, dir_fd=top)
+        except OSError:
+            continue
+        for entry in list(os.scandir(inside)):
             try:
-                for entry in list(os.scandir(inside)):
-                    if not entry.is_dir(follow_symlinks=False):
-                        os.unlink(entry.name, dir_fd=inside)
-                        continue
+                if entry.is_dir(follow_symlinks=False):
                     if os.geteuid() != 0:  # root needs no permissions
                         held = os.open(entry.name, _FOLDER | os.O_PATH, dir_fd=inside)
                         os.chmod(f"/proc/self/fd/{held}", 0o700)
                         os.close(held)
                     count += 1
+                    os.rename(entry.name, f"{unused}-{count}", src_dir_fd=inside, dst_dir_fd=top)
                     found.append(f"{unused}-{count}")
-                    os.rename(entry.name, found[-1], src_dir_fd=inside, dst_dir_fd=top)
-            finally:
-                os.close(inside)
-            if name != ".":
-                os.rmdir(name, dir_fd=top)
-        os.rmdir(folder)
-    except OSError:
+                else:
+                    os.unlink(entry.name, dir_fd=inside)
+            except OSError:
+                continue
+        os.close(inside)
+        if name != ".":
+            remove_empty(name, top)
+    os.close(top)
+    remove_empty(folder, None)
+
+
+def remove_empty(folder: str, place: int | None) -> None:
+    try:
+        os.rmdir(folder, dir_fd=place)
+    except OSError:  # something in it could not be removed
         return
-    finally:
-        os.close(top)
 
 
 def seal_input(data: bytes) -> int:

@@ -142,7 +142,7 @@ def _try(program: Path) -> tuple[str, bool]:
     for locks in (True, False):
         argv = command(program, Limits(), locks_namespaces=locks)
         try:
-            code, said = _said([argv[0], PIN, "0", "/pinned", *argv[1:], "/bin/true"])
+            code, said = _run_to_end([argv[0], PIN, "0", "/pinned", *argv[1:], "/bin/true"])
         except OSError as error:
             return str(error), False
         except subprocess.TimeoutExpired:
@@ -153,7 +153,7 @@ def _try(program: Path) -> tuple[str, bool]:
     return fault, False
 
 
-def _said(argv: list[str]) -> tuple[int, str]:
+def _run_to_end(argv: list[str]) -> tuple[int, str]:
     """Its exit code and error output. Leaves nothing behind."""
     with subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={}, start_new_session=True

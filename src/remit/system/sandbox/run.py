@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -23,7 +23,7 @@ from remit.system.sandbox.keeper import STOP_OUTPUT, measure_folders, measure_pr
 from remit.system.sandbox.probe import Offer
 from remit.system.sandbox.recipes import FLOOD, Limits
 from remit.system.sandbox.wire import LINE_BYTES, Choose, ExitReport, KeeperLost, converse, is_plain, message
-from remit.system.threads import off_loop
+from remit.system.threads import finish_despite_cancel, off_loop
 
 END_SECONDS = 3.0
 WATCH_SECONDS = 0.25
@@ -102,22 +102,6 @@ def _passed_limit(pid: int, limits: Limits) -> str:
     if sum(held for held, *_ in seen) + mapped > limits.memory_bytes < sum(map(measure_proportionally, processes)) + mapped:
         return "memory"
     return ""
-
-
-async def finish_despite_cancel(work: Coroutine[Any, Any, None]) -> None:
-    """Run it to its end even if the caller is cancelled; the cancellation is raised afterwards."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            if task.cancelled():
-                raise
-            cancelled = error
-    task.result()
-    if cancelled is not None:
-        raise cancelled
 
 
 # ---- one run

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from remit.testing.models.request import Api, Asked, Message, ModelRequest, Tool
+from remit.testing.models.request import Api, EarlierCall, Message, ModelRequest, Tool
 from remit.testing.models.turns import Answer, NamedCall, Usage
 
 _MOST_PIECES = 24
@@ -157,7 +157,7 @@ def _messages(message: Mapping[str, Any]) -> Iterator[Message]:
     blocks = tables(content)
     for result in (block for block in blocks if block.get("type") == "tool_result"):
         yield Message(role="tool", text=text_of(result.get("content")))
-    calls = tuple(Asked(str(block.get("name")), block.get("input")) for block in blocks if block.get("type") == "tool_use")
+    calls = tuple(EarlierCall(str(block.get("name")), block.get("input")) for block in blocks if block.get("type") == "tool_use")
     words = text_of([block for block in blocks if block.get("type") == "text"])
     if words or calls:
         yield Message(role=role, text=words, calls=calls)
@@ -245,7 +245,7 @@ class ChatCompletions:
 def _message(message: Mapping[str, Any]) -> Message:
     role = str(message.get("role"))
     functions = [table(call.get("function")) for call in tables(message.get("tool_calls"))]
-    calls = tuple(Asked(str(function.get("name")), parsed(function.get("arguments"))) for function in functions)
+    calls = tuple(EarlierCall(str(function.get("name")), parsed(function.get("arguments"))) for function in functions)
     return Message(role=_role(role), text=text_of(message.get("content")), calls=calls)
 
 
@@ -319,7 +319,7 @@ def _responses_message(item: Mapping[str, Any]) -> Message | None:
             role = str(item.get("role"))
             return Message(role=_role(role), text=text_of(item.get("content")))
         case "function_call" | "custom_tool_call":
-            asked = Asked(str(item.get("name")), parsed(item.get("arguments", item.get("input"))))
+            asked = EarlierCall(str(item.get("name")), parsed(item.get("arguments", item.get("input"))))
             return Message(role="assistant", text="", calls=(asked,))
         case "function_call_output" | "custom_tool_call_output":
             return Message(role="tool", text=text_of(item.get("output")))
@@ -471,7 +471,9 @@ def _google_messages(content: Mapping[str, Any]) -> Iterator[Message]:
             given = table(table(part["functionResponse"]).get("response"))
             yield Message(role="tool", text=str(next(iter(given.values()), "")))
     calls = tuple(
-        Asked(str(call.get("name")), parsed(call.get("args"))) for part in parts if (call := table(part.get("functionCall"))).get("name")
+        EarlierCall(str(call.get("name")), parsed(call.get("args")))
+        for part in parts
+        if (call := table(part.get("functionCall"))).get("name")
     )
     words = text_of([part for part in parts if "text" in part and not part.get("thought")])
     if words or calls:

@@ -28,7 +28,7 @@ class Api(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class EarlierCall:
     """An earlier call of the model in the conversation."""
 
     name: str
@@ -40,7 +40,7 @@ class Message:
     role: str
     """system, user, assistant or tool (the result of a call)."""
     text: str
-    calls: tuple[Asked, ...] = ()
+    calls: tuple[EarlierCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

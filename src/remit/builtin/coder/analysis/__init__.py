@@ -1,14 +1,14 @@
 """`coder.analyze_code`: parses a repository and describes it for people. Runs in its own process; needs no model.
 
-`files` lists files, `parsing` parses them in forked processes (with `grammars`), `survey` combines the facts with the import graph
-(`imports`) and the history, `report` writes. The agent directory loads this module, which imports none of them."""
+`source_files` lists files, `file_facts` parses them in forked processes (with `grammars`), `survey` combines the facts with the import
+graph (`imports`) and the history, `report` writes. The agent directory loads this module, which imports none of them."""
 
 import gc
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from remit.agents.function import FunctionAgent, agent
+from remit.agents.function import agent
 from remit.core.context import BlockingContext
 from remit.core.errors import Misused
 from remit.system.beneath import Root
@@ -40,21 +40,12 @@ def analyze_code(
         below = "/".join(place.inside)  # its real path: links may lead to other places inside, never out
     free = min(0.4 * ctx.remaining, _KEPT_FREE_SECONDS)
     gc.disable()  # millions of small values live to the end, and the process ends with them
-    from remit.builtin.coder.analysis.analysis import Analysis
+    from remit.builtin.coder.analysis.survey import analyse
 
-    analysis = Analysis(
-        workspace=ctx.workspace,
-        below=below,
-        patterns=patterns or (),
-        out=ctx.scratch,
-        progress=ctx.progress,
-        permitted=ctx.permitted,
+    result = analyse(
+        ctx.workspace, ctx.scratch, below, patterns or (), progress=ctx.progress, permitted=ctx.permitted,
         is_over=lambda: ctx.hand_in or ctx.remaining < free,
-    )
-    result = analysis.run()
+    )  # fmt: skip
     ctx.artifact(ctx.scratch / "analysis.md", "report", "What this is, where it starts, what is risky, tangled and untested.")
     ctx.artifact(ctx.scratch / "analysis.json", "data", "Every file with its symbols and imports.")
     return result
-
-
-ANALYSIS: list[FunctionAgent] = [analyze_code]

@@ -3,7 +3,6 @@
 A language with a grammar is parsed by tree-sitter, others by lizard. Complexity is McCabe's: one plus the number of decisions. Parsers run
 in forked processes (`ParserPool`), because a hostile file can crash or hang a C parser."""
 
-import contextlib
 import importlib
 import json
 import multiprocessing
@@ -11,15 +10,15 @@ import os
 import re
 import resource
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from remit.builtin.coder.analysis.files import SourceFile, language_of, read_bytes
 from remit.builtin.coder.analysis.grammars import GRAMMARS, TEST_FILE, TEST_NAME, load
+from remit.builtin.coder.source_files import SourceFile, language_of, read_bytes
 from remit.system.beneath import Root
 
 NAME_CHARACTERS = 200
@@ -56,8 +55,8 @@ def read_source(source: bytes, language: str, path: str) -> dict[str, Any]:
     }
     if language in GRAMMARS:
         facts |= _parse(source, language, path, is_test=facts["isTest"])
-    elif (counted := load_lizard()).get_reader_for(path) is not None:
-        facts |= _count(counted, source, path, lines - blank)
+    elif (lizard := importlib.import_module("lizard")).get_reader_for(path) is not None:
+        facts |= _count(lizard, source, path, lines - blank)
     return facts | {"code": lines - blank - facts["comments"]}
 
 
@@ -125,8 +124,7 @@ def _sweep(spans: dict[tuple[int, int, str], Any], elifs: set[int], names: dict[
             stack.append(top._replace(end=-end, is_lazy=True))
         elif kind == "import":
             node = captures["import"][0]
-            text = _text(node, IMPORT_CHARACTERS)
-            imports.append([text.strip("\"'`"), names.get(start, []), _row(node), top.is_lazy])
+            imports.append([_text(node, IMPORT_CHARACTERS).strip("\"'`"), names.get(start, []), _row(node), top.is_lazy])
         elif kind in ("def", "scope"):
             stack.append(_define(capture.removeprefix("def."), captures, top, -end, symbols))
     return symbols, imports, loose
@@ -170,11 +168,6 @@ def _comment_lines(comments: list[tuple[int, int]], source: bytes) -> int:
         count += source.count(b"\n", start, end - 1) + 1 - len(_BLANK.findall(source, start, max(start, end - 1)))
         last = source.find(b"\n", end - 1) if end > start else start
     return count
-
-
-@cache
-def load_lizard() -> Any:
-    return importlib.import_module("lizard")
 
 
 def _count(lizard: Any, source: bytes, path: str, at_most: int) -> dict[str, Any]:
@@ -222,19 +215,20 @@ def read_file(root: Root, file: SourceFile) -> Facts:
 
 
 class ParserPool:
-    """Parses files in forked processes, each one file at a time. One that dies or takes too long loses its file and is replaced."""
+    """Parses files in forked processes. One that dies, or takes too long for a file, loses that file and is replaced."""
 
     def __init__(self, workspace: Path, files: Sequence[SourceFile]) -> None:
         self._workspace = workspace
-        self._count = max(1, min(len(os.sched_getaffinity(0)), _MAX_WORKERS, len(files) // _FILES_PER_WORKER))
-        self._todo = iter(files)
-        self._workers: dict[Connection, tuple[ForkProcess, SourceFile]] = {}
+        self._files = files
+        self._workers: dict[Connection, tuple[ForkProcess, deque[SourceFile]]] = {}
+        """Each with the files that it has not answered yet."""
 
     def run(self, is_over: Callable[[], bool]) -> Iterator[tuple[SourceFile, Facts, str]]:
         """Yield facts, also as JSON, until all files are read or `is_over`. No process is left at the end."""
+        count = max(1, min(len(os.sched_getaffinity(0)), _MAX_WORKERS, len(self._files) // _FILES_PER_WORKER))
         try:
-            for _ in range(self._count):
-                self._start()
+            for number in range(count):
+                self._start(deque(self._files[number::count]))
             while self._workers and not is_over():
                 for connection in wait(list(self._workers), timeout=0.5):
                     assert isinstance(connection, Connection)
@@ -243,33 +237,28 @@ class ParserPool:
             for connection in list(self._workers):
                 self._stop(connection)
 
-    def _start(self) -> None:
-        file = next(self._todo, None)
-        if file is None:
+    def _start(self, files: deque[SourceFile]) -> None:
+        if not files:
             return
         fork = multiprocessing.get_context("fork")
-        ours, theirs = fork.Pipe()
-        process = fork.Process(target=self._work, args=(theirs,), daemon=True)
+        ours, theirs = fork.Pipe(duplex=False)
+        process = fork.Process(target=self._work, args=(theirs, files), daemon=True)
         process.start()
         theirs.close()
-        ours.send(file)
-        self._workers[ours] = process, file
+        self._workers[ours] = process, files
 
     def _receive(self, connection: Connection) -> tuple[SourceFile, Facts, str]:
-        process, file = self._workers[connection]
+        _, files = self._workers[connection]
+        file = files.popleft()
         try:
             text = connection.recv_bytes().decode()
             facts: Facts = json.loads(text)
         except (EOFError, OSError, ValueError, RecursionError):
             is_slow = self._stop(connection) == -signal.SIGALRM
-            self._start()
+            self._start(files)
             return file, {"trouble": f"the parser {f'took longer than {FILE_SECONDS:g} s' if is_slow else 'crashed'}"}, ""
-        if (following := next(self._todo, None)) is None:
+        if not files:
             self._stop(connection)
-        else:
-            self._workers[connection] = process, following
-            with contextlib.suppress(OSError):  # it has died meanwhile: the next receipt says so
-                connection.send(following)
         return file, facts, text
 
     def _stop(self, connection: Connection) -> int | None:
@@ -280,7 +269,7 @@ class ParserPool:
         process.join()
         return process.exitcode
 
-    def _work(self, connection: Connection) -> None:
+    def _work(self, connection: Connection, files: Iterable[SourceFile]) -> None:
         """In the child: SIGALRM ends it when a file takes too long."""
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -290,9 +279,9 @@ class ParserPool:
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard), hard))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        with Root(self._workspace) as root, contextlib.suppress(EOFError):
-            while True:
-                file = connection.recv()
+        with Root(self._workspace) as root:
+            for file in files:
                 signal.setitimer(signal.ITIMER_REAL, FILE_SECONDS)
-                connection.send_bytes(json.dumps(read_file(root, file), separators=(",", ":")).encode())
+                text = json.dumps(read_file(root, file), separators=(",", ":"))
                 signal.setitimer(signal.ITIMER_REAL, 0)
+                connection.send_bytes(text.encode())

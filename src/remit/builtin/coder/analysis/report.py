@@ -3,11 +3,10 @@
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from remit.builtin.coder.analysis.imports import ImportGraph
-from remit.builtin.coder.analysis.survey import Survey
 from remit.core.cycles import cyclic_components
 from remit.core.text import MORE, code_span, markdown_line, one_line, plural
 
@@ -41,11 +40,11 @@ def summary(data: dict[str, Any]) -> str:
     return " ".join(" ".join(parts).split())[:400]
 
 
-def import_chart(survey: Survey, graph: ImportGraph) -> str:
-    """A Mermaid chart of files, or of folders if there are too many files. Only imports that run with the module are drawn."""
-    tests = {file.path for file in survey.code_files if file.is_test}
-    nodes = sorted({module.node for module in survey.modules if module.path not in tests})
-    group = {node: node for node in nodes} if len(nodes) <= BOXES_AT_MOST else group_by_folder(nodes)
+def import_chart(nodes: Collection[str], graph: ImportGraph, tests: int) -> str:
+    """A Mermaid chart of files, or of folders if there are too many files. Only imports that run with the module are drawn.
+
+    `tests`: how many test files are left out."""
+    group = {node: node for node in nodes} if len(nodes) <= BOXES_AT_MOST else group_by_folder(sorted(nodes))
     sizes = Counter(group.values())
     edges: dict[str, Counter[str]] = {key: Counter() for key in sizes}
     for node in graph.eager.keys() & group.keys():
@@ -60,7 +59,7 @@ def import_chart(survey: Survey, graph: ImportGraph) -> str:
     names = {key: f"n{number}" for number, key in enumerate(sorted(sizes))}
     boxes = [f'  {names[key]}["{_label(key)}{f" ({sizes[key]} files)" if sizes[key] > 1 else ""}"]' for key in names]
     arrows = [f"  {names[start]} {'==>' if in_cycle else '-->'} {names[end]}" for in_cycle, _, start, end in drawn[:ARROWS_AT_MOST]]
-    left = [plural(len(tests), "test file")] if tests else []
+    left = [plural(tests, "test file")] if tests else []
     left += [plural(len(drawn) - ARROWS_AT_MOST, "arrow") + " for few imports"] if len(drawn) > ARROWS_AT_MOST else []
     notes = "Arrows lead from what imports to what is imported." + (" Bold arrows are part of a cycle." if knots else "")
     notes += f" Left out: {' and '.join(left)}." if left else ""
@@ -87,21 +86,19 @@ def group_by_folder(paths: Sequence[str]) -> dict[str, str]:
     return {path: folder if folder in largest else "(other folders)" for path, folder in chosen.items()}
 
 
-def write_report(data: dict[str, Any], survey: Survey, chart: str, title: str) -> str:
+def write_report(data: dict[str, Any], chart: str, title: str) -> str:
     partial = f"\n\n**Not complete:** there was no time to read {plural(data['notReached'], 'file')}." if data["notReached"] else ""
     tests = data["tests"]
     cycles = [
         " → ".join(map(code_span, (*one["ring"][:8], *(["…"] if len(one["ring"]) > 8 else []), one["ring"][0])))
         for one in data["imports"]["cycles"]
     ]
+    starts = [f"{code_span(one['path'])}:{one['line']}, {code_span(one['what'])}" for one in data["entryPoints"]]
+    spot = ("path", "commits", "linesChanged", "authors", "complexity", "isUntested")
     sections = [
         f"# {markdown_line(title)}\n\n{composition(data)}{partial}",
-        _bullets("Where to start", [f"{_place(one)}, {code_span(one['what'])}" for one in data["entryPoints"][:_ROWS]]),
-        _table(
-            "Files that are complex and change often",
-            ["path", "commits", "linesChanged", "authors", "complexity", "isUntested"],
-            data["hotSpots"],
-        ),
+        _bullets("Where to start", starts),
+        _table("Files that are complex and change often", spot, data["hotSpots"]),
         f"No history: {markdown_line(data['history']['whyNot'])}" if data["history"]["whyNot"] else "",
         _table("The most complex functions", ["name", "path", "line", "complexity", "nesting"], data["complexFunctions"]),
         MORE,
@@ -110,13 +107,9 @@ def write_report(data: dict[str, Any], survey: Survey, chart: str, title: str) -
         _bullets("Cycles and tangles", cycles),
         _table("What no test reaches", ["path", "code", "functions", "complexity"], tests["untouchedFiles"] if tests["functions"] else []),
         _table("Languages", ["language", "files", "code", "comments", "blank"], data["languages"]),
-        _bullets("Not read", _left_out(data, survey)),
+        _bullets("Not read", _left_out(data)),
     ]
     return "\n\n".join(filter(None, sections)) + "\n"
-
-
-def _place(one: dict[str, Any]) -> str:
-    return code_span(one["path"]) + (f":{one['line']}" if one["line"] else "")
 
 
 def _bullets(heading: str, lines: Sequence[str]) -> str:
@@ -134,8 +127,8 @@ def _cell(value: Any) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else f"{value:,}" if isinstance(value, int) else code_span(value)
 
 
-def _left_out(data: dict[str, Any], survey: Survey) -> list[str]:
+def _left_out(data: dict[str, Any]) -> list[str]:
     lines = [f"{markdown_line(reason)}: {count:,}" for reason, count in data["skipped"].items()]
     lines += [f"other people's code: {', '.join(map(code_span, data['skippedFolders']))}"] if data["skippedFolders"] else []
-    lines += [f"{plural(survey.broken, 'file')} with parts that could not be parsed"] if survey.broken else []
+    lines += [f"{plural(data['partlyParsed'], 'file')} with parts that could not be parsed"] if data["partlyParsed"] else []
     return lines + [f"{code_span(one['path'])}: {markdown_line(one['why'])}" for one in data["unreadable"]]

@@ -1,22 +1,28 @@
-"""Combines the facts of all files: totals, the import graph, test coverage by imports, frequent changes; all as bounded data."""
+"""One analysis from end to end (`analyse`): lists and parses files, combines their facts with the import graph and the history, writes.
+
+Blocking, and independent of a delegation's context. The data is bounded."""
 
 import contextlib
 import heapq
+import importlib
+import json
 import os
 import posixpath
 import re
 import shlex
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from remit.builtin.coder.analysis.file_facts import FUNCTIONS
-from remit.builtin.coder.analysis.files import SourceFile, printable, read_bytes
-from remit.builtin.coder.analysis.grammars import GRAMMARS
+from remit.builtin.coder.analysis.file_facts import FUNCTIONS, ParserPool
+from remit.builtin.coder.analysis.grammars import GRAMMARS, load
 from remit.builtin.coder.analysis.imports import Import, ImportGraph, Module
+from remit.builtin.coder.analysis.report import import_chart, summary, write_report
+from remit.builtin.coder.source_files import Listing, SourceFile, list_files, permitted_paths, read_bytes
+from remit.builtin.worker.workspace import error_dict
 from remit.core.cycles import cyclic_components, shortest_cycle
 from remit.core.errors import RemitError
 from remit.system.beneath import Root
@@ -39,6 +45,74 @@ _LOG = shlex.split(
 )
 _OVERRIDES = (("log.showSignature", "false"), ("core.pager", "cat"), ("gpg.program", "false"), ("diff.external", ""))
 """The repository is untrusted: no hook, diff driver, text conversion or signature check of its configuration may run."""
+
+
+def analyse(
+    workspace: Path,
+    out: Path,
+    below: str = "",
+    patterns: Sequence[str] = (),
+    *,
+    progress: Callable[[str, float], None] = lambda message, fraction: None,
+    permitted: Callable[[Sequence[str]], Sequence[str]] = lambda paths: paths,
+    is_over: Callable[[], bool] = lambda: False,
+) -> dict[str, Any]:
+    """A return in the shape of the contract.
+
+    `out`: where `analysis.md` and `analysis.json` are written; `below`: a folder or file of the workspace, empty for all of it;
+    `permitted`: filters files that the policy lets the caller read; `is_over`: when to stop reading and report the result so far."""
+    progress("Listing files.", 0.0)
+    survey = Survey(workspace, below)
+    listing = list_files(workspace, below, patterns, is_over)
+    survey.skipped.update(listing.skipped)
+    may_read = permitted_paths((one.path for one in listing.files), permitted)
+    if withheld := len(listing.files) - len(may_read):
+        survey.skipped["not to be read by the policy"] += withheld
+        listing.files = [one for one in listing.files if one.path in may_read]
+    with (out / "analysis.json").open("w", encoding="utf-8") as whole:
+        left = _parse(listing, survey, whole.write, progress, is_over)
+        progress("Building the report.", 0.95)
+        data, graph = survey.finish(one.path for one in listing.files)
+        data |= {"notReached": left, "skippedFolders": sorted(listing.foreign)[:LISTED]}
+        edges = [
+            {"from": start, "to": end, "count": count, "isLazy": is_lazy}
+            for found, is_lazy in ((graph.eager, False), (graph.lazy, True))
+            for start, targets in sorted(found.items())
+            for end, count in sorted(targets.items())
+        ]
+        whole.write(f'"imports":{json.dumps(edges)},\n"summary":{json.dumps(data)}\n}}\n')
+    tests = {file.path for file in survey.code_files if file.is_test}
+    chart = import_chart({module.node for module in survey.modules if module.path not in tests}, graph, len(tests))
+    title = os.path.basename(below) or workspace.resolve().name
+    (out / "analysis.md").write_text(write_report(data, chart, title), encoding="utf-8", errors="replace")
+    reply: dict[str, Any] = {"status": "completed", "summary": summary(data), "data": data}
+    if left or listing.is_cut:
+        message = f"There was no time to read {left:,} of the files." if left else "There was no time to list all files."
+        error = error_dict("timeout", "TIMEOUT", message, "Allow more time, or name a part with path or patterns.")
+        reply |= {"status": "partial", "errors": [error]}
+    return reply
+
+
+def _parse(
+    listing: Listing, survey: "Survey", write: Callable[[str], object], progress: Callable[[str, float], None], is_over: Callable[[], bool]
+) -> int:
+    """Writes facts as they come: those of a large project need not fit into memory. Returns how many files were not read."""
+    for language in {one.kind for one in listing.files} & GRAMMARS.keys():
+        load(language)  # before the fork, once for all workers
+    if any(one.kind not in GRAMMARS for one in listing.files):
+        importlib.import_module("lizard")
+    write('{"files":[')
+    done, comma, last = 0, "\n", time.monotonic()
+    for file, facts, text in ParserPool(survey.workspace, listing.files).run(is_over):
+        done += 1
+        if survey.add(file, facts):
+            write(f'{comma}{{"path":{json.dumps(file.path)},{text[1:]}')
+            comma = ",\n"
+        if time.monotonic() - last > 1:
+            last = time.monotonic()
+            progress(f"Parsed {done:,} of {len(listing.files):,} files.", 0.9 * done / len(listing.files))
+    write("\n],\n")
+    return len(listing.files) - done
 
 
 class CodeFile(NamedTuple):
@@ -75,22 +149,14 @@ class Survey:
         """Add the facts of one file. False if it was skipped or is unreadable."""
         if "skipped" in facts:
             self.skipped[facts["skipped"]] += 1
-        elif "trouble" in facts:
-            self.unreadable.append({"path": printable(file.path), "why": printable(facts["trouble"])})
-        else:
-            self._add(file, facts)
-            return True
-        return False
-
-    def _add(self, file: SourceFile, facts: dict[str, Any]) -> None:
-        path, shown, language, is_test = file.path, printable(file.path), facts["language"], facts["isTest"]
+            return False
+        if "trouble" in facts:
+            self.unreadable.append({"path": file.path, "why": facts["trouble"]})
+            return False
+        path, language, is_test = file.path, facts["language"], facts["isTest"]
         counts = {key: facts[key] for key in ("lines", "code", "comments", "blank")}
         functions = [
-            {
-                "path": printable(path),
-                "name": printable(f"{one['parent']}.{one['name']}".strip(".")),
-                **{key: one[key] for key in _MEASURES},
-            }
+            {"path": path, "name": f"{one['parent']}.{one['name']}".strip("."), **{key: one[key] for key in _MEASURES}}
             for one in facts.get("symbols", ())
             if one["kind"] in FUNCTIONS
         ]
@@ -101,13 +167,14 @@ class Survey:
             self.modules.append(Module(path, language, [Import(*one) for one in facts["imports"]]))
             self.broken += facts["hasErrors"]
             entries = [] if is_test else facts["entries"][:1]
-            self.entries += [{"path": shown, "line": line, "what": printable(what)} for line, what in entries]
+            self.entries += [{"path": path, "line": line, "what": what} for line, what in entries]
         self.files += 1
         for key, count in (counts | {"files": 1, "sizeBytes": file.size}).items():
             self.languages[language][key] += count
         self.functions += [] if is_test else functions
         if len(self.functions) > _FUNCTIONS_KEPT:
             self.functions = self._complex_functions()
+        return True
 
     def _complex_functions(self) -> list[dict[str, Any]]:
         return heapq.nlargest(LISTED, self.functions, key=lambda one: (one["complexity"], one["path"], one["line"]))
@@ -129,10 +196,10 @@ class Survey:
         largest = heapq.nlargest(LISTED, self.code_files, key=lambda file: (file.code, file.path))
         ordered = sorted(self.languages.items(), key=lambda item: (item[0] not in GRAMMARS, -item[1]["code"], item[0]))
         data = {
-            "path": printable(self.path or "."),
+            "path": self.path or ".",
             "files": self.files,
             "parsedFiles": len(self.code_files),
-            "languages": [{"language": printable(name), **counts, "isParsed": name in parsed} for name, counts in ordered[: 2 * LISTED]],
+            "languages": [{"language": name, **counts, "isParsed": name in parsed} for name, counts in ordered[: 2 * LISTED]],
             "entryPoints": entries[:LISTED],
             "largestFiles": [as_data(file) for file in largest],
             "complexFunctions": self._complex_functions(),
@@ -141,13 +208,14 @@ class Survey:
                 "lazyEdges": sum(map(len, graph.lazy.values())),
                 "cycleCount": len(cycles),
                 "cycles": [_cycle(one, graph.eager) for one in cycles[:LISTED]],
-                "mostImported": [{"path": printable(path), "importedBy": count} for path, count in most_imported],
+                "mostImported": [{"path": path, "importedBy": count} for path, count in most_imported],
             },
             "tests": test_data,
             "hotSpots": self._hot_spots(churn, untested),
             "history": history,
             "skipped": dict(self.skipped),
             "unreadable": self.unreadable[:LISTED],
+            "partlyParsed": self.broken,
         }
         return data, graph
 
@@ -166,7 +234,6 @@ class Survey:
             reached |= found
             queue += found
         judged = [file for file in code if file.functions and not file.path.endswith((".pyi", ".d.ts"))]
-        is_direct = [not direct.isdisjoint((file.path, nodes.get(file.path, file.path))) for file in judged]
         untested = [file for file in judged if reached.isdisjoint((file.path, nodes.get(file.path, file.path)))]
         untested.sort(key=lambda file: (-file.complexity, -file.code, file.path))
         test_code, other_code = sum(file.code for file in tests), sum(file.code for file in code)
@@ -175,8 +242,6 @@ class Survey:
             "functions": sum(file.tests for file in self.code_files),
             "codeLines": test_code,
             "ratio": round(test_code / other_code, 2) if other_code else 0.0,
-            "touchedDirectly": sum(is_direct),
-            "touchedIndirectly": len(judged) - sum(is_direct) - len(untested),
             "untouched": len(untested),
             "untouchedFiles": [as_data(file) for file in untested[:LISTED]],
         }, {file.path for file in untested}
@@ -185,7 +250,7 @@ class Survey:
         """Files that are complex and change often."""
         spots = [
             {
-                "path": printable(file.path),
+                "path": file.path,
                 "commits": one.commits,
                 "linesChanged": one.lines,
                 "authors": len(one.authors),
@@ -246,14 +311,14 @@ def read_history(workspace: Path, below: str) -> tuple[dict[str, Churn], dict[st
 def as_data(record: CodeFile) -> dict[str, Any]:
     """The fields of a record with names in camel case."""
     fields = record._asdict().items()
-    return {re.sub(r"_(\w)", lambda m: m[1].upper(), name): printable(value) if isinstance(value, str) else value for name, value in fields}
+    return {re.sub(r"_(\w)", lambda m: m[1].upper(), name): value for name, value in fields}
 
 
 def _cycle(members: set[str], edges: Mapping[str, Counter[str]]) -> dict[str, Any]:
     users = Counter(target for one in members for target in edges[one] if target in members)
     busiest = min(members, key=lambda node: (-users[node], node))
     shown = {"files": sorted(members), "ring": shortest_cycle(busiest, edges, members)}
-    return {"size": len(members), **{key: [printable(path) for path in paths[:CYCLE_MEMBERS]] for key, paths in shown.items()}}
+    return {"size": len(members), **{key: paths[:CYCLE_MEMBERS] for key, paths in shown.items()}}
 
 
 def _stem(path: str) -> str:

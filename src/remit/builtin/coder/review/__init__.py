@@ -1,7 +1,7 @@
-"""`coder.review_code`: a change reviewed by checks, and judged by a model where one is configured. `REVIEW` lists the operation.
+"""`coder.review_code`: a change reviewed by checks, and judged by a model where one is configured.
 
 change: where it comes from, and the files before and after it · checks: ruff, detect-secrets, parsers, facts about the files ·
-judgement: what a model says · report: findings, verdict, page.
+report: findings, those of a model among them, verdict, page.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from remit.agents.function import FunctionAgent, agent
+from remit.agents.function import agent
 from remit.agents.process.model_access import models_of
 from remit.builtin.worker.workspace import error_dict
 from remit.core.context import BlockingContext
@@ -50,7 +50,7 @@ def review_code(
     """Review a change: a diff, a path, a commit, a branch or the changes of a session. Changes nothing."""
     from remit.builtin.coder.review.change import Files
     from remit.builtin.coder.review.checks import Checks, SecretMask
-    from remit.builtin.coder.review.judgement import judge
+    from remit.builtin.coder.review.report import judge
     from remit.system.git import GitTimedOut
 
     stop_at = time.monotonic() + max(0.5, ctx.remaining * 0.75 - 0.5)
@@ -59,25 +59,17 @@ def review_code(
     try:
         change = _find_change(ctx, files, time.monotonic() + max(0.5, ctx.remaining * 0.4), given, since)
     except GitTimedOut:
-        return {
-            "status": "partial",
-            "summary": "The time limit was reached before the change could be read. Nothing was checked.",
-            "data": {"verdict": "not reviewed", "findings": [], "filesChanged": 0},
-            "errors": [_TIME_WAS_UP],
-        }
+        late = "The time limit was reached before the change could be read. Nothing was checked."
+        return _build_empty_return("not reviewed", late) | {"status": "partial", "errors": [_TIME_WAS_UP]}
     if not change.files:
-        return {
-            "status": "completed",
-            "summary": f"There is nothing to review: {change.what} contains no change. Nothing was checked.",
-            "data": {"verdict": "nothing to review", "findings": [], "filesChanged": 0},
-            "artifacts": [],
-        }
+        empty = f"There is nothing to review: {change.what} contains no change. Nothing was checked."
+        return _build_empty_return("nothing to review", empty)
     masking = SecretMask()
     checks = Checks(change=change, masking=masking, stop_at=stop_at, is_late=lambda: ctx.hand_in or time.monotonic() > stop_at)
     review = checks.run(_read_guidelines(guidelines, files), ctx.progress)
     models = models_of(ctx.context)
     if models is not None:
-        review = review.with_judgement(ctx.wait(judge(models, ctx.context, review, masking)))
+        review = ctx.wait(judge(models, ctx.context, review, masking.strike))
     page = ctx.scratch / REPORT
     page.write_text(review.page(), encoding="utf-8", errors="replace")
     ctx.artifact(page, "report", f"Review: {review.verdict}.")
@@ -89,8 +81,12 @@ def review_code(
     return returned
 
 
+def _build_empty_return(verdict: str, summary: str) -> dict[str, Any]:
+    return {"status": "completed", "summary": summary, "data": {"verdict": verdict, "findings": [], "filesChanged": 0}}
+
+
 def _find_change(ctx: BlockingContext, files: "Files", stop_at: float, given: dict[str, Any], since: str | None) -> "Change":
-    from remit.builtin.coder.review.change import ChangeSource, read_below, text_of
+    from remit.builtin.coder.review.change import ChangeSource, Files
 
     named = {name: value for name, value in given.items() if value is not None}
     if len(named) != 1:
@@ -110,7 +106,7 @@ def _find_change(ctx: BlockingContext, files: "Files", stop_at: float, given: di
         case "branch":
             return source.range("HEAD", "...", value)
     recorded = ctx.session_diff(value)
-    return source.from_text(text_of(recorded, read_below(ctx.root, recorded)), f"what {value} changed")
+    return source.from_text(Files(ctx.root, list).text(recorded), f"what {value} changed")
 
 
 def _read_guidelines(given: str | list[str] | None, files: "Files") -> list[str]:
@@ -122,6 +118,3 @@ def _read_guidelines(given: str | list[str] | None, files: "Files") -> list[str]
             text = files.text(name)
         lines += [line.strip() for line in text[:GUIDELINES_CHARACTERS].splitlines() if line.strip()]
     return lines[:GUIDELINES_LIMIT]
-
-
-REVIEW: list[FunctionAgent] = [review_code]

@@ -15,12 +15,12 @@ from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 
-from remit.builtin.coder.analysis.files import list_files, permitted_paths, read_bytes
+from remit.builtin.coder.source_files import list_files, permitted_paths, read_bytes
 from remit.builtin.coder.syntax import language_of
-from remit.core.errors import Misused
-from remit.system.beneath import Root
+from remit.core.errors import Misused, RemitError
+from remit.system.beneath import Root, parts_of
 from remit.system.files import temporary_folder
-from remit.system.git import NO_SUBMODULES, Git, GitFailed, GitTimedOut, settings_of
+from remit.system.git import NO_SUBMODULES, Git, GitFailed, GitTimedOut, open_to_read
 
 LIMIT_CHARACTERS = 20_000_000
 FILE_LIMIT_BYTES = 5_000_000
@@ -36,9 +36,8 @@ TIME_WAS_UP = "the time limit was reached before it could be tried"
 _WITHHELD = "the policy does not let it be read"
 _OVERRIDES = (("core.bigFileThreshold", str(FILE_LIMIT_BYTES)), ("core.attributesFile", os.devnull), ("apply.whitespace", "nowarn"))
 
-
-NO_FILE = "000000"
-"""The mode of a missing file."""
+_KINDS = {"120000": "a symbolic link", "160000": "a submodule"}
+"""By the mode that git gives them."""
 
 
 class State(StrEnum):
@@ -55,10 +54,6 @@ class Content:
     data: bytes | None = None
     fault: str = ""
     is_withheld: bool = False
-
-    @property
-    def text(self) -> str | None:
-        return None if self.data is None or b"\0" in self.data[:8000] else self.data.decode("utf-8", "surrogateescape")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +74,10 @@ class ChangedFile:
     lines: Mapping[int, str] = field(default_factory=dict)
     """The lines of the diff by their new number, each prefixed with `+` or a space."""
     removed: Sequence[str] = ()
-    old_mode: str = NO_FILE
-    new_mode: str = "100644"
+    is_new: bool = False
+    is_gone: bool = False
+    kind: str = ""
+    """One that is not reviewed as text."""
     note: str = ""
     """Why it was not checked."""
     is_withheld: bool = False
@@ -89,14 +86,6 @@ class ChangedFile:
     @cached_property
     def added(self) -> dict[int, str]:
         return {number: line[1:] for number, line in self.lines.items() if line.startswith("+")}
-
-    @property
-    def is_new(self) -> bool:
-        return self.old_mode == NO_FILE
-
-    @property
-    def is_gone(self) -> bool:
-        return self.new_mode == NO_FILE
 
     @property
     def language(self) -> str:
@@ -133,7 +122,6 @@ class Section:
     body: list[str] = field(default_factory=list)
     lines: dict[int, str] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
-    has_hunks: bool = False
 
     def fact(self, *starts: str) -> str:
         """The rest of the first header line with this prefix."""
@@ -143,49 +131,32 @@ class Section:
         return any(line.startswith(starts) for line in self.header)
 
     @property
-    def modes(self) -> tuple[str, str]:
-        same = self.fact("index ").partition(" ")[2] or "100644"
-        old = NO_FILE if self.has("new file mode", "--- /dev/null") else self.fact("old mode ", "deleted file mode ") or same
-        return old, NO_FILE if self.has("deleted file mode", "+++ /dev/null") else self.fact("new mode ", "new file mode ") or same
-
-    @property
     def kind(self) -> str:
         """A kind that cannot be reviewed as text; empty for text."""
         if self.has("Binary files ", "GIT binary patch"):
             return "binary"
-        return "a symbolic link" if "120000" in self.modes else "a submodule" if "160000" in self.modes else ""
+        mode = self.fact("new file mode ", "deleted file mode ", "old mode ") or self.fact("index ").partition(" ")[2]
+        return _KINDS.get(mode, "")
 
-    def path(self, strip: int = 1) -> str:
-        """The new name of the file. `strip`: number of folders to remove."""
+    def names(self, strip: int = 1) -> list[str]:
+        """The new name of the file, and the old one. `strip`: number of folders to remove."""
         if moved := self.fact("rename to ", "copy to "):
-            return _unquote(moved)
-        for name in (self.fact("+++ "), self.fact("--- ")):
-            if name and not name.startswith("/dev/null"):
-                name = _unquote(name.partition("\t")[0])
-                return name.split("/", strip)[-1] if name.count("/") >= strip else name
+            return [_unquote(moved), _unquote(self.fact("rename from ", "copy from "))]
+        given = [name for name in (self.fact("+++ "), self.fact("--- ")) if name and not name.startswith("/dev/null")]
+        if given:
+            plain = [_unquote(name.partition("\t")[0]) for name in given]
+            return [name.split("/", strip)[-1] if name.count("/") >= strip else name for name in plain]
         names = self.header[0].removeprefix("diff --git ")  # both are the same: nothing was renamed
         last = '"' + names.rpartition(' "')[2] if names.endswith('"') else names[len(names) // 2 + 1 :] or names
-        return _unquote(last).removeprefix("b/")
+        return [_unquote(last).removeprefix("b/")]
 
-    @property
-    def source(self) -> str:
-        """The file that it was renamed or copied from."""
-        return _unquote(self.fact("rename from ", "copy from "))
-
-    def changed_file(self, strip: int = 1, more: "Sequence[Section]" = ()) -> ChangedFile:
+    def changed_file(self, strip: int = 1) -> ChangedFile:
         """Without the text around its lines, which are numbered as in the diff."""
-        every = (*more, self)
         return ChangedFile(
-            path=self.path(strip), note=f"it is {self.kind}" if self.kind else "",
-            lines={number: line for one in every for number, line in one.lines.items()},
-            removed=[line for one in every for line in one.removed], old_mode=self.modes[0], new_mode=self.modes[1],
+            path=self.names(strip)[0], lines=self.lines, removed=self.removed, kind=self.kind,
+            is_new=self.has("new file mode", "--- /dev/null"), is_gone=self.has("deleted file mode", "+++ /dev/null"),
+            note=f"it is {self.kind}" if self.kind else "",
         )  # fmt: skip
-
-    def add(self, kind: str, text: str, number: int) -> None:
-        if kind in " +":
-            self.lines[number] = kind + text
-        if kind == "-":
-            self.removed.append(text)
 
 
 def split_diff(text: str) -> list[Section]:
@@ -197,13 +168,16 @@ def split_diff(text: str) -> list[Section]:
         section = sections[-1] if sections else None
         if section is not None and (old > 0 or new > 0) and line[:1] in ("", " ", "+", "-", "\r", "\\"):
             kind = line[:1] if line[:1] in ("+", "-", "\\") else " "
-            section.add(kind, line[1:].rstrip("\r"), number)
+            if kind in " +":
+                section.lines[number] = kind + line[1:].rstrip("\r")
+            elif kind == "-":
+                section.removed.append(line[1:].rstrip("\r"))
             old, new, number = old - (kind in " -"), new - (kind in " +"), number + (kind in " +")
             section.body.append(line)
             continue
         old = new = 0
         bare = line.rstrip("\r")
-        is_git = section is not None and not section.has_hunks and section.header[0].startswith("diff --git ")
+        is_git = section is not None and not section.body and section.header[0].startswith("diff --git ")
         is_pair = bare.startswith("--- ") and index + 1 < len(lines) and lines[index + 1].startswith("+++ ")
         if bare.startswith("diff --git ") or (is_pair and not is_git):
             sections.append(Section(at=index + 1, header=[bare]))
@@ -213,9 +187,8 @@ def split_diff(text: str) -> list[Section]:
             if section is None:
                 raise _invalid(f"Line {index + 1} of the diff begins a hunk, but no file was named before it.", NOT_A_DIFF)
             _, old, number, new = (1 if part is None else int(part) for part in found.groups())
-            section.has_hunks = True
             section.body.append(bare)
-        elif section is not None and not section.has_hunks:
+        elif section is not None and not section.body:
             section.header.append(bare)
         elif section is not None and line[:1] in ("\\", "+", "-", " ") and bare not in ("-- ", "--"):
             section.body.append(line)
@@ -228,32 +201,17 @@ def _invalid(message: str, advice: str) -> Misused:
 
 def leads_out(path: str) -> str:
     """Why this path must not be used; empty if it may."""
-    parts = path.split("/")
-    if not path or path.startswith("/") or (len(path) > 1 and path[1] == ":" and path[0].isalpha()):
-        return "it is not a path below the workspace"
-    if ".." in parts or ("\\" in path and ".." in path.split("\\")):
-        return "it leads out of the workspace by .."
+    try:
+        parts = parts_of(path)
+    except RemitError as error:
+        return error.message.rstrip(".")
     if any(part.lower().rstrip(". ") == ".git" for part in parts):
         return "it lies in the folder of git itself"
-    if any(ord(character) < 32 or ord(character) == 127 for character in path):
-        return "it contains control characters"
-    return "it has an empty or dotted part" if any(part in ("", ".") for part in parts) else ""
+    is_plain = "/".join(parts) == path and not any(ord(character) < 32 or ord(character) == 127 for character in path)
+    return "" if is_plain else "it has an empty or dotted part, or control characters"
 
 
 # ---- files of the workspace
-
-
-def read_below(root: Path, path: str) -> Content:
-    """A plain file below the root; links on the way are not followed."""
-    if why := leads_out(path):
-        return Content(fault=why)
-    try:
-        with Root(root) as opened:
-            return Content(read_bytes(opened, path, FILE_LIMIT_BYTES))
-    except FileNotFoundError:
-        return Content()
-    except OSError as error:
-        return Content(fault=str(error).rstrip("."))
 
 
 def _stream_name(name: str) -> bytes:
@@ -285,21 +243,30 @@ class Files:
         names = list(dict.fromkeys(paths))
         withheld, found = self.withheld(name for name in names if not leads_out(name)), dict[str, Content]()
         for name in names:
-            content = Content(fault=_WITHHELD, is_withheld=True) if name in withheld else read_below(self.root, name)
+            content = Content(fault=_WITHHELD, is_withheld=True) if name in withheld else self._read(name)
             room -= len(content.data or b"")
             found[name] = content if room >= 0 else Content(fault="there was too much to look at", is_withheld=True)
         return found
 
+    def _read(self, path: str) -> Content:
+        """Links on the way are not followed."""
+        if why := leads_out(path):
+            return Content(fault=why)
+        try:
+            with Root(self.root) as root:
+                return Content(read_bytes(root, path, FILE_LIMIT_BYTES))
+        except FileNotFoundError:
+            return Content()
+        except OSError as error:
+            return Content(fault=str(error).rstrip("."))
+
     def text(self, path: str) -> str:
         """Of one file, named by the caller. Raises `Misused`."""
-        return text_of(path, self.read([path])[path])
-
-
-def text_of(path: str, content: Content) -> str:
-    if content.text is None:
-        why = content.fault or ("it is binary" if content.data is not None else "there is no such file")
-        raise _invalid(f"{path} cannot be read: {why}.", "Name a text file of the workspace, relative to it.")
-    return content.text
+        content = self.read([path])[path]
+        if content.data is None or b"\0" in content.data[:8000]:
+            why = content.fault or ("there is no such file" if content.data is None else "it is binary")
+            raise _invalid(f"{path} cannot be read: {why}.", "Name a text file of the workspace, relative to it.")
+        return content.data.decode("utf-8", "surrogateescape")
 
 
 # ---- two trees in a separate repository
@@ -348,19 +315,15 @@ class TreeStore:
         index.run("apply", "--cached", "--whitespace=nowarn", *options, "-", stdin=patch)
         return index.says("write-tree")
 
-    def names(self, patch: bytes, strip: int) -> list[str]:
-        """The files that a diff names. Raises `GitFailed` where git cannot parse it."""
-        said = self._git.run("apply", "--numstat", "-z", f"-p{strip}", "-", stdin=patch)
-        return [os.fsdecode(entry.split(b"\t", 2)[2]) for entry in said.split(b"\0") if entry.count(b"\t") >= 2]
-
     def compare(self, base: str, new: str, files: Files) -> list[ChangedFile]:
-        """Every file that differs, with its text and its lines."""
-        raw = self._git.run("diff-tree", "-r", "-M", "-l400", "-p", "--no-ext-diff", "--no-textconv", "--full-index", base, new)
+        """Every file that differs, with its text and its lines. An empty id is a tree without files."""
+        trees = (base or self.empty, new or self.empty)
+        raw = self._git.run("diff-tree", "-r", "-M", "-l400", "-p", "--no-ext-diff", "--no-textconv", "--full-index", *trees)
         if len(raw) > LIMIT_CHARACTERS:
             raise _invalid(f"The change has {len(raw):,} bytes; at most {LIMIT_CHARACTERS:,} are reviewed.", "Review a part of it.")
         sections = split_diff(raw.decode("utf-8", "surrogateescape"))
-        withheld = files.withheld({name for section in sections for name in (section.path(), section.source) if name})
-        readable = [section for section in sections if withheld.isdisjoint((section.path(), section.source))]
+        withheld = files.withheld({name for section in sections for name in section.names()})
+        readable = [section for section in sections if withheld.isdisjoint(section.names())]
         ids = {id(section): section.fact("index ").partition(" ")[0].split("..") for section in readable if not section.kind}
         contents = self._contents({one for pair in ids.values() for one in pair if one})
         found = [ChangedFile(path=name, state=State.UNCHECKED, note=_WITHHELD, is_withheld=True) for name in sorted(withheld)]
@@ -401,12 +364,12 @@ class PatchTrial:
 
     def run(self) -> list[ChangedFile]:
         plain = [section for section in self._sections if not section.kind]
-        odd = [self._fail([section]) for section in self._sections if section.kind]
+        odd = self._fail([section for section in self._sections if section.kind])
         found = self._attempt(plain) if plain else []
         if any(file.state in (State.FAILS, State.UNCHECKED) for file in found):
             groups: dict[str, list[Section]] = {}
             for section in plain:
-                groups.setdefault(section.path(self._strip), []).append(section)
+                groups.setdefault(section.names(self._strip)[0], []).append(section)
             found = [file for group in groups.values() for file in self._attempt(group)]
         return [*found, *odd]
 
@@ -414,32 +377,25 @@ class PatchTrial:
         """git's own diffs have one folder before their names (`a/`, `b/`), plain ones may not."""
         if any(section.header[0].startswith("diff --git ") for section in self._sections):
             return 1
-        for strip in (1, 0):
-            contents = self._files.read(section.path(strip) for section in self._sections[:20])
-            if any(content.data is not None for content in contents.values()):
-                return strip
-        return 1
+        contents = self._files.read(name for section in self._sections[:20] for name in section.names(0))
+        return 0 if any(content.data is not None for content in contents.values()) else 1
 
     def _attempt(self, sections: Sequence[Section]) -> list[ChangedFile]:
         """The files after the diff, or one with the reason for failure."""
         patch = "".join(f"{line}\n" for section in sections for line in (*section.header, *section.body)).encode("utf-8", "surrogateescape")
+        if any(_ABSOLUTE.match(line) for section in sections for line in section.header):
+            return self._fail(sections, Fault("It is not a path below the workspace.", leads_out=True))
+        names = [name for section in sections for name in section.names(self._strip)]
+        if why := next(filter(None, map(leads_out, names)), ""):
+            return self._fail(sections, Fault(f"{why[0].upper()}{why[1:]}.", leads_out=True))
+        contents = self._files.read(names)
+        name, content = next(((name, one) for name, one in contents.items() if one.fault), ("", Content()))
+        if content.is_withheld:
+            return self._fail(sections, note=content.fault)
         try:
-            if any(_ABSOLUTE.match(line) for section in sections for line in section.header):
-                return [self._fail(sections, Fault("It is not a path below the workspace.", leads_out=True))]
-            names = [*self._store.names(patch, self._strip), *filter(None, (section.source for section in sections))]
-            if why := next(filter(None, map(leads_out, names)), ""):
-                return [self._fail(sections, Fault(f"{why[0].upper()}{why[1:]}.", leads_out=True))]
-            contents = self._files.read(names)
-            name, content = next(((name, one) for name, one in contents.items() if one.fault), ("", Content()))
-            if content.is_withheld:
-                return [self._fail(sections, note=content.fault)]
-            return [self._fail(sections, Fault(f"{name}: {content.fault}."))] if name else self._apply(sections, patch, contents)
-        except GitFailed as failed:
-            found = re.search(r"at line (\d{1,9})", failed.words)
-            where = f" near its line {sections[0].at + int(found[1]) - 1}" if found else ""
-            return [self._fail(sections, Fault(f"The diff is malformed{where}: a hunk is longer or shorter than its header says."))]
+            return self._fail(sections, Fault(f"{name}: {content.fault}.")) if name else self._apply(sections, patch, contents)
         except GitTimedOut:
-            return [self._fail(sections, note=TIME_WAS_UP)]
+            return self._fail(sections, note=TIME_WAS_UP)
 
     def _apply(self, sections: Sequence[Section], patch: bytes, contents: Mapping[str, Content]) -> list[ChangedFile]:
         tree = self._store.write({name: content.data for name, content in contents.items() if content.data is not None})
@@ -448,23 +404,27 @@ class PatchTrial:
         try:
             return self._store.compare(tree, self._store.apply(tree, patch, *options), self._files)
         except GitFailed as failed:
-            faults = list(_faults(failed))
+            faults = list(_faults(failed, sections[0].at))
         try:
             before = self._store.apply(tree, patch, *options, "-R")
         except GitFailed:
-            return [self._fail(sections, *faults)]
+            return self._fail(sections, *faults)
         return [replace(file, state=State.APPLIED) for file in self._store.compare(before, tree, self._files)]
 
-    def _fail(self, sections: Sequence[Section], *faults: Fault, note: str = "") -> ChangedFile:
-        file = sections[0].changed_file(self._strip, sections[1:])
+    def _fail(self, sections: Sequence[Section], *faults: Fault, note: str = "") -> list[ChangedFile]:
         state = State.FAILS if faults else State.UNCHECKED
-        return replace(file, state=state, faults=faults, note=note or file.note, is_withheld=bool(note))
+        files = [section.changed_file(self._strip) for section in sections]
+        return [replace(file, state=state, faults=faults, note=note or file.note, is_withheld=bool(note)) for file in files]
 
 
-def _faults(failed: GitFailed) -> Iterator[Fault]:
-    """git's reasons."""
+def _faults(failed: GitFailed, at: int) -> Iterator[Fault]:
+    """git's reasons. `at`: where the patch begins in the diff."""
     for line in failed.words.splitlines()[:20]:
         words = line.removeprefix("error: ")
+        if found := re.search(r"(?:corrupt|fragment).* at (?:line |\S+?:)(\d{1,9})", words):
+            where = f"near its line {at + int(found[1]) - 1}"
+            yield Fault(f"The diff is malformed {where}: a hunk is longer or shorter than its header says.")
+            return
         if found := re.fullmatch(r"patch failed: (.+):(\d{1,9})", words):
             line_number = int(found[2])
             yield Fault(f"The hunk at line {line_number} does not match the file. Lines or line ends differ.", line_number or None)
@@ -520,36 +480,38 @@ class ChangeSource:
             names, path = list(path), f"{len(path)} files"
         if not since:
             return self._workspace(f"{path} as it is", names)
-        git = open_git(self._files.root, self._stop_at)
-        if not _REVISION.match(since) or git.code("rev-parse", "--verify", "--quiet", f"{since}^{{tree}}")[0]:
-            raise _invalid(f"git knows no commit {since[:80]!r} here.", "Name a commit, a branch or a tag.")
-        return self._workspace(f"{path} since {since}", names, git, _tree(git, since))
+        git = self._open_git()
+        return self._workspace(f"{path} since {since}", names, git, _tree(git, _resolve(git, since, "tree")))
 
     def commit(self, revision: str) -> Change:
-        git = open_git(self._files.root, self._stop_at)
-        commit = _commit_id(git, revision)
-        what = f"the commit {revision} ({commit[:10]})"
-        return self._compare(what, git, _tree(git, f"{commit}^1"), lambda store: _tree(git, commit) or store.empty)
+        git = self._open_git()
+        commit = _resolve(git, revision)
+        return self._between(f"the commit {revision} ({commit[:10]})", git, f"{commit}^1", commit)
 
     def range(self, left: str, dots: str, right: str) -> Change:
         """From one revision to another; with three dots, from their merge base."""
-        git = open_git(self._files.root, self._stop_at)
-        start, end = _commit_id(git, left), _commit_id(git, right)
+        git = self._open_git()
+        start, end = _resolve(git, left), _resolve(git, right)
         if dots == "...":
             code, said = git.code("merge-base", start, end)
             start = said.decode().strip()
             if code:
                 raise _invalid(f"{left} and {right} have no common ancestor.", f"Give diff={left}..{right}.")
-        what = f"{left}{dots}{right} ({start[:10]} to {end[:10]})"
-        return self._compare(what, git, _tree(git, start), lambda store: _tree(git, end) or store.empty)
+        return self._between(f"{left}{dots}{right} ({start[:10]} to {end[:10]})", git, start, end)
+
+    def _between(self, what: str, git: Git, start: str, end: str) -> Change:
+        with self._store(git) as store:
+            return Change(what=what, files=store.compare(_tree(git, start), _tree(git, end), self._files))
 
     def staged(self) -> Change:
-        git = open_git(self._files.root, self._stop_at)
-        return self._compare("what is staged", git, _tree(git, "HEAD"), lambda store: store.write_index(git.run("ls-files", "-s", "-z")))
+        git = self._open_git()
+        with self._store(git) as store:
+            staged = store.write_index(git.run("ls-files", "-s", "-z"))
+            return Change(what="what is staged", files=store.compare(_tree(git, "HEAD"), staged, self._files))
 
     def working(self) -> Change:
         """Everything uncommitted, including new files."""
-        git = open_git(self._files.root, self._stop_at)
+        git = self._open_git()
         head = _tree(git, "HEAD")
         known = ("diff", "--name-only", "--no-renames", "-z", NO_SUBMODULES, "--relative", "HEAD", "--") if head else ("ls-files", "-z")
         listed = git.run(*known) + git.run("ls-files", "--others", "--exclude-standard", "-z")
@@ -561,19 +523,21 @@ class ChangeSource:
         contents = self._files.read(names[:FILES_LIMIT], LIMIT_CHARACTERS // 2)
         written = {name: content.data for name, content in contents.items() if content.data is not None}
         gone = [name for name, content in contents.items() if content == Content()]
-        more = f", the first {FILES_LIMIT:,} files of it" if len(names) > FILES_LIMIT else ""
-        change = self._compare(f"{what}{more}", git, base, lambda store: store.write(written, base, gone))
-        faults = [
+        what += f", the first {FILES_LIMIT:,} files of it" if len(names) > FILES_LIMIT else ""
+        with self._store(git) as store:
+            found = store.compare(base, store.write(written, base, gone), self._files)
+        found += [
             ChangedFile(path=name, state=State.UNCHECKED, note=content.fault, is_withheld=content.is_withheld)
             for name, content in contents.items()
             if content.fault
         ]
-        return replace(change, files=[*change.files, *faults])
+        return Change(what=what, files=found)
 
-    def _compare(self, what: str, git: Git | None, base: str, new: Callable[["TreeStore"], str]) -> Change:
-        """Two trees; without `base` everything in the other is new."""
-        with self._store(git) as store:
-            return Change(what=what, files=store.compare(base or store.empty, new(store), self._files))
+    def _open_git(self) -> Git:
+        try:
+            return open_to_read(self._files.root, self._stop_at)
+        except GitFailed:
+            raise _invalid(f"{self._files.root.name} is not in a git repository.", "Give the diff as text, @FILE or a path.") from None
 
     @contextmanager
     def _store(self, source: Git | None = None) -> Iterator[TreeStore]:
@@ -581,23 +545,12 @@ class ChangeSource:
             yield TreeStore(folder, self._stop_at, source)
 
 
-def open_git(workspace: Path, stop_at: float) -> Git:
-    """The repository of the project, read only, with its filters disabled. Raises `Misused` if there is none."""
-    git = Git(folder=workspace, stop_at=stop_at, may_fetch=False)
-    try:
-        git.run("rev-parse", "--git-dir")
-        off = tuple((name, "") for name in settings_of(git).commands if name.startswith("filter."))
-    except GitFailed:
-        raise _invalid(f"{workspace.name} is not in a git repository.", "Give the diff as text, @FILE or a path.") from None
-    return replace(git, overrides=off)
-
-
-def _commit_id(git: Git, revision: str) -> str:
+def _resolve(git: Git, revision: str, kind: str = "commit") -> str:
     if _REVISION.match(revision):
-        code, said = git.code("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+        code, said = git.code("rev-parse", "--verify", "--quiet", f"{revision}^{{{kind}}}")
         if code == 0:
             return said.decode().strip()
-    raise _invalid(f"git knows no commit {revision[:80]!r} here.", NOT_A_DIFF)
+    raise _invalid(f"git knows no {kind} {revision[:80]!r} here.", NOT_A_DIFF)
 
 
 def _tree(git: Git, revision: str) -> str:

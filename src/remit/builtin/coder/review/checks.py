@@ -17,18 +17,18 @@ from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 
-from remit.builtin.coder.analysis.files import FOREIGN, GENERATED_NAME
 from remit.builtin.coder.analysis.grammars import TEST_FILE
 from remit.builtin.coder.review.change import TIME_WAS_UP, Change, ChangedFile
 from remit.builtin.coder.review.report import Finding, Review, Severity, sort_findings
+from remit.builtin.coder.source_files import FOREIGN, GENERATED_NAME
 from remit.builtin.coder.syntax import EMPTY, OWN_PARSERS, parse_files
+from remit.core.protected_paths import Protection, protection_of
 from remit.core.redaction import REDACTED, redact_formats
 from remit.system.files import temporary_folder
 from remit.system.interpreter import listed_environment
 
 LONGEST_LINE = 20_000
 RUFF_SECONDS = 30.0
-RUFF_FILES = 500
 RUFF_MEMORY_KB = 4_000_000
 RUFF_OUTPUT_BLOCKS = 32_000
 """In blocks of 512 bytes."""
@@ -37,17 +37,17 @@ LINE_LIMIT = 600
 _RUFF = ("check", "--isolated", "--no-cache", "--no-fix", "--exit-zero", "--ignore-noqa", "--quiet", "--output-format", "json-lines")
 _SELECTED = "S,B,F,E711,E712,E721,E722,E9,ASYNC,PLE,PLW0120,PLW1508,PLW1509,SIM115,RUF006,BLE001,T10,T20"
 _IGNORED = "S4,S603,S606,S607,B008,B028,B904,B905,F403,F405"
-_HIGH = ("S102", "S307", "S501", "S506", "S602", "S604", "S605", "S608", "S609", "S61", "T100")
-_MEDIUM = ("S", "ASYNC", "B006", "B012", "BLE001", "E722", "E9", "F50", "F63", "F70", "F811", "F821", "F823", "PLE")
-_INFO = ("T20",)
 _PASSWORDS = ("S105", "S106", "S107")
-_LOW = ("S101", "S104", "S108", "S110", "S112", "S113", "S311", "S701")
+_SEVERITIES = {
+    Severity.INFO: ("T20",),
+    Severity.LOW: ("S101", "S104", "S108", "S110", "S112", "S113", "S311", "S701"),
+    Severity.HIGH: ("S102", "S307", "S501", "S506", "S602", "S604", "S605", "S608", "S609", "S61", "T100"),
+    Severity.MEDIUM: ("S", "ASYNC", "B006", "B012", "BLE001", "E722", "E9", "F50", "F63", "F70", "F811", "F821", "F823", "PLE"),
+}
+"""The first with a prefix of the code decides."""
 _CATEGORIES = (("S", "security"), ("T", "leftovers"), ("E9", "correctness"), ("B", "correctness"), ("PLE", "correctness"))
 _LOCKED = re.compile(r"(^|/)([\w.-]+[.-]lock(\.\w+)?|npm-shrinkwrap\.json|go\.sum)$")
 _DOCUMENT = re.compile(r"\.(md|rst|txt|adoc|svg|csv|tsv|ipynb|po|tex)$|(^|/)(LICENSE|NOTICE|CHANGELOG)$")
-_SECRET_FILE = re.compile(
-    r"(^|/)(\.env(\.(?!example|sample|template|dist)[\w-]{1,40})?|id_(rsa|dsa|ecdsa|ed25519)|[^/]{1,200}\.(pem|p12|pfx|jks|kdbx))$"
-)
 
 
 # ---- secrets
@@ -166,7 +166,7 @@ class Checks:
         else:
             self.unchecked.append("secrets but for known formats: detect-secrets is not installed (pip install 'remit[code]')")
         for file in self.change.files:
-            if file.is_new and _SECRET_FILE.search(file.path):
+            if file.is_new and protection_of(file.path) is Protection.SECRET:
                 message, advice = "A file of a kind that contains secrets is added.", "Leave it out (.gitignore), and add a template."
                 yield _finding(file, Severity.HIGH, "secrets", "secret-file", message, advice)
             for number, line in file.added.items() if not _LOCKED.search(file.path) else ():  # these are full of digests
@@ -182,7 +182,7 @@ class Checks:
                 for number in [number for number, line in file.added.items() if line.startswith("<<<<<<<")]:
                     message, advice = "A merge conflict was left in the file.", "Resolve it and remove the markers."
                     yield _finding(file, Severity.CRITICAL, "correctness", "conflict-marker", message, advice, number)
-            if file.new_mode == "120000":
+            if file.kind == "a symbolic link" and not file.is_gone:
                 is_outside = next(iter(file.added.values()), "").startswith(("/", ".."))
                 message = f"A symbolic link{' that may lead out of the repository' if is_outside else ''} is added or changed."
                 yield _finding(file, Severity.HIGH if is_outside else Severity.LOW, "files", "link", message, "See where the link leads.")
@@ -216,10 +216,8 @@ class Checks:
         if not files or ruff is None:
             return
         self.tools["ruff"] = next((one.version for one in distributions(name="ruff")), "unknown")
-        if len(files) > RUFF_FILES:
-            self.unchecked.append(f"{len(files) - RUFF_FILES} Python files with ruff: at most {RUFF_FILES} are checked")
         with temporary_folder("remit-ruff-") as folder:
-            for file, one in self._run_ruff(ruff, folder, files[:RUFF_FILES]):
+            for file, one in self._run_ruff(ruff, folder, files):
                 finding = _ruff_finding(file, one)
                 if finding is not None and finding.rule in _PASSWORDS:
                     self.masking.learn_literals(finding.snippet)
@@ -296,11 +294,8 @@ def _ruff_finding(file: ChangedFile, one: Mapping[str, Any]) -> Finding | None:
 
 
 def _severity(code: str, message: str) -> Severity:
-    if code.startswith(_INFO):
-        return Severity.INFO
-    if "seems safe" in message or code in _LOW:
-        return Severity.LOW
-    return Severity.HIGH if code.startswith(_HIGH) else Severity.MEDIUM if code.startswith(_MEDIUM) else Severity.LOW
+    is_safe = "seems safe" in message
+    return Severity.LOW if is_safe else next((one for one, prefixes in _SEVERITIES.items() if code.startswith(prefixes)), Severity.LOW)
 
 
 def _is_test(path: str) -> bool:

@@ -1,4 +1,6 @@
-"""The analysed files and their bytes. Links are not followed; ignored, third-party, generated and huge files are skipped and counted."""
+"""The source files of a project and their bytes.
+
+Links are not followed; ignored, third-party, generated and huge files are skipped and counted."""
 
 import os
 import re
@@ -10,6 +12,7 @@ from pathlib import Path
 
 from remit.builtin.coder.analysis.grammars import GRAMMARS
 from remit.core.errors import RemitError
+from remit.core.jsonable import clean_text
 from remit.core.languages import BY_EXTENSION
 from remit.system.beneath import Root
 from remit.system.folder_walk import Walk, asked_from, rules_above
@@ -85,7 +88,9 @@ def list_files(workspace: Path, below: str, patterns: Sequence[str], is_over: Ca
 def _add(listing: Listing, path: str, status: os.stat_result) -> None:
     extension = os.path.splitext(path.lower())[1]
     reason = ""
-    if not stat.S_ISREG(status.st_mode):
+    if clean_text(path) != path:
+        reason = "names that are not UTF-8"
+    elif not stat.S_ISREG(status.st_mode):
         reason = "links" if stat.S_ISLNK(status.st_mode) else "special files"
     elif _BINARY.match(extension):
         reason = "binary"
@@ -108,11 +113,6 @@ def _is_chosen(rules: Rules, path: str) -> bool:
         verdict = rules.verdict(name, "/".join(parts[:number]), number < len(parts))
         chosen = chosen if verdict is None else verdict
     return chosen
-
-
-def printable(text: str) -> str:
-    """Parts of names that are not UTF-8 are replaced."""
-    return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 def permitted_paths(paths: Iterable[str], permitted: Callable[[Sequence[str]], Iterable[str]]) -> set[str]:

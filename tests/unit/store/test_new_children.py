@@ -1,0 +1,102 @@
+"""Children enter the indexes of agents and trees in batches. No question shows whether that has happened yet."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import BeginDelegation, HistoryQuery, SqliteStore, State
+from remit.stores import sqlite
+from remit.testing.store_samples import begun, numbers_of, outcome, session
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    store = SqliteStore(tmp_path / "remit.db")
+    yield store
+    store.close()
+
+
+def child(number: int, parent: int = 1) -> BeginDelegation:
+    write = begun(number)
+    lineage = write.delegation.lineage._replace(root_id=session(1), parent_id=session(parent))
+    return write._replace(delegation=write.delegation._replace(lineage=lineage))
+
+
+def answers(store: SqliteStore) -> dict[str, Any]:
+    queries = (
+        HistoryQuery(),
+        HistoryQuery(root_id=session(1)),
+        HistoryQuery(agent="digest"),
+        HistoryQuery(states=(State.RUNNING,)),
+        HistoryQuery(agent="digest", states=(State.COMPLETED,)),
+    )
+    return {
+        "tree": numbers_of(store.tree(session(1))),
+        "children": numbers_of(store.children(session(1))),
+        "grandchildren": numbers_of(store.children(session(2))),
+        "live": numbers_of(store.live()),
+        "counts": (store.count(), store.count(State.RUNNING), store.count(State.COMPLETED)),
+        "newest": store.newest_by_agent(0),
+        "durations": store.durations("digest"),
+        "spent": (store.spent_below(session(1), session(1)), store.spent_below(session(1), session(2))),
+        "tally": store.tally().states,
+        "history": [numbers_of(store.history(query)) for query in queries],
+    }
+
+
+def test_new_children_are_found_before_and_after_they_are_indexed(store: SqliteStore) -> None:
+    for write in (begun(1), child(2), begun(3), child(4, 2), outcome(4)):
+        store.apply([write])
+    before = answers(store)
+    assert before["tree"] == [1, 2, 4]
+    assert before["live"] == [1, 2, 3]
+    assert before["children"] == [2]
+    assert before["grandchildren"] == [4]
+    assert before["history"] == [[4, 3, 2, 1], [4, 2, 1], [4, 3, 2, 1], [3, 2, 1], [4]]
+    store.optimize()
+    assert answers(store) == before
+    store.apply([child(5, 2), outcome(2)])  # a new child beside indexed ones, and an outcome of an indexed one
+    before = answers(store)
+    assert before["tree"] == [1, 2, 4, 5]
+    assert before["live"] == [1, 3, 5]
+    store.optimize()
+    assert answers(store) == before
+
+
+def test_children_are_indexed_in_several_batches(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "CHILDREN_AT_ONCE", 3)
+    store.apply([begun(1), *(child(number) for number in range(2, 12)), begun(12)])
+    before = answers(store)
+    store.optimize()
+    assert answers(store) == before
+    assert not store._read("SELECT 1 FROM delegations WHERE unindexed=1")
+
+
+def test_new_children_are_found_when_the_numbers_of_forgotten_ones_are_used_again(store: SqliteStore) -> None:
+    store.apply([begun(1), child(2), child(3), outcome(1), outcome(2), outcome(3)])
+    store.optimize()
+    assert store.prune(settled_before=5000.0) == 3
+    store.apply([begun(1), child(4)])
+    assert numbers_of(store.tree(session(1))) == [1, 4]
+    assert numbers_of(store.live()) == [1, 4]
+    store.optimize()
+    assert numbers_of(store.tree(session(1))) == [1, 4]
+
+
+def test_tree_with_a_new_live_child_is_not_forgotten(store: SqliteStore) -> None:
+    store.apply([begun(1), child(2), outcome(1)])
+    assert store.prune(settled_before=5000.0) == 0
+    assert numbers_of(store.live()) == [2]
+
+
+def test_children_of_a_killed_process_are_found_by_the_next(tmp_path: Path) -> None:
+    killed = SqliteStore(tmp_path / "remit.db")
+    killed.apply([begun(1), child(2)])
+    following = SqliteStore(tmp_path / "remit.db")
+    assert numbers_of(following.live()) == [1, 2]
+    assert numbers_of(following.take_over([session(1), session(2)], of="one", to="two")) == [1, 2]
+    assert numbers_of(following.tree(session(1))) == [1, 2]
+    following.close()
+    killed.close()
