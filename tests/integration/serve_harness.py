@@ -1,7 +1,6 @@
 """A project with agents and a `remit serve` process, ended by its pid."""
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -69,9 +68,6 @@ class Server:
     def send_signal(self, number: int = signal.SIGTERM) -> None:
         os.kill(self.process.pid, number)
 
-    def stderr_text(self) -> str:
-        return _all(self.stderr)
-
     def wait(self, seconds: float = 20.0) -> tuple[int, str]:
         code = self.process.wait(seconds)
         return code, _all(self.stderr)
@@ -112,7 +108,3 @@ def _ready(process: "subprocess.Popen[str]", root: Path, stderr: IO[str]) -> Ser
             raise AssertionError(f"the server ended: {_all(stderr)}")
         time.sleep(0.02)
     raise AssertionError("the server did not get ready")
-
-
-def lines(text: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]

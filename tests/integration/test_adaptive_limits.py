@@ -5,11 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from remit import Context, Remit, TimeLimits, agent
-from remit.core.adaptive import RunSample
+from remit import Context, Remit, agent
 from support.cli import run
-
-LIMITS = TimeLimits(default_seconds=100, maximum_seconds=1000)
 
 
 @agent("talker")
@@ -36,7 +33,3 @@ def test_learned_limits_are_shown_with_their_samples(tmp_path: Path, monkeypatch
     asyncio.run(_run_talker(tmp_path, 1))
     assert "idle 30 s with adaptive_limits on: learned from 21 completed runs" in run("show", cwd=tmp_path).stdout
     assert run("limits", "nobody", cwd=tmp_path).code != 0
-
-
-def _completed(seconds: float, silence: float | None = None) -> RunSample:
-    return RunSample(seconds, True, 100.0, silence, 0.0)

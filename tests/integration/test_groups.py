@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from remit import DelegateTool, Remit, agent
 from support.cli import run
 
@@ -39,23 +37,6 @@ def test_configured_group_is_delegated_to_shown_and_explained(tmp_path: Path) ->
     assert "0.0 of 1.0 succeeded" in run("routes", "team", cwd=tmp_path).stdout
     assert run("routes", "one", cwd=tmp_path).code != 0
     assert "team" in run("agents", cwd=tmp_path).stdout
-
-
-@pytest.mark.parametrize(
-    ("table", "fault"),
-    [
-        ("group = []", "name its members"),
-        ('group = ["one", "one"]', "named twice"),
-        ('group = ["one"]\nby = "luck"', "by"),
-        ('group = ["one"]\ncommand = ["ls"]', "set it on the members"),
-        ('command = ["ls"]\nby = "load"', "only for groups"),
-        ('group = ["one"]\nhedge = {after = "soon"}', "hedge"),
-    ],
-)
-def test_invalid_group_declaration_is_reported(tmp_path: Path, table: str, fault: str) -> None:
-    (tmp_path / "remit.toml").write_text(f"[agents.team]\n{table}\n")
-    output = run("agents", cwd=tmp_path)
-    assert fault in output.stdout + output.stderr
 
 
 async def test_group_is_usable_in_routing_and_the_delegate_tool(tmp_path: Path) -> None:

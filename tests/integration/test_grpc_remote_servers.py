@@ -33,11 +33,15 @@ def declared(address: str, *names: str, **more: Any) -> dict[str, Any]:
     return {"agents": {f"far-{name.replace('.', '-')}": {"grpc": address, "remote": name, **more} for name in names}}
 
 
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path) -> None:
+    for folder in ("near", "far"):
+        (tmp_path / folder).mkdir()
+
+
 @contextlib.asynccontextmanager
 async def both(tmp_path: Path, *names: str, **more: Any) -> AsyncIterator[tuple[Remit, Harness]]:
     """The local remit with agents `far-…`, and the remote server that runs them."""
-    for folder in ("near", "far"):
-        (tmp_path / folder).mkdir()
     async with (
         grpc_harness(tmp_path / "far", agents=(*AGENTS, place, hurried)) as remote_server,
         Remit.open(tmp_path / "near", settings=declared(remote_server.address, *names, **more)) as local,
@@ -80,8 +84,6 @@ async def test_depth_path_deadline_and_trace_continue_with_the_relay_grant(tmp_p
 
 
 async def test_depth_and_path_are_ignored_without_the_relay_grant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in ("near", "far"):
-        (tmp_path / folder).mkdir()
     async with grpc_harness(tmp_path / "far", agents=(*AGENTS, place), addresses=["127.0.0.1:0"]) as remote_server:
         monkeypatch.setenv("FAR_TOKEN", remote_server.token("stranger"))
         local_settings = declared(remote_server.address, "place", token_variable="FAR_TOKEN")
@@ -127,8 +129,6 @@ async def test_broken_connection_is_resumed_by_task_id(tmp_path: Path) -> None:
 
 
 async def test_unreachable_or_refusing_server_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in ("near", "far"):
-        (tmp_path / folder).mkdir()
     async with grpc_harness(tmp_path / "far", addresses=["127.0.0.1:0"]) as remote_server:
         agents = {
             "gone": {"grpc": f"unix:{tmp_path}/nobody.sock"},
@@ -151,8 +151,6 @@ async def test_unreachable_or_refusing_server_is_unavailable(tmp_path: Path, mon
 
 
 async def test_tls_connection_works_and_the_token_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in ("near", "far"):
-        (tmp_path / folder).mkdir()
     authority = Authority(tmp_path / "near")
     certificate, key = authority.issue("server")
     serving = {"tls_certificate": str(certificate), "tls_key": str(key)}
@@ -165,20 +163,3 @@ async def test_tls_connection_works_and_the_token_is_not_stored(tmp_path: Path, 
             assert returned.ok, returned.errors
         saved = b"".join(path.read_bytes() for path in (tmp_path / "near" / ".remit").rglob("*") if path.is_file())
         assert token.encode() not in saved
-
-
-@pytest.mark.parametrize(
-    ("table", "fault"),
-    [
-        ({"kind": "grpc"}, "needs its address"),
-        ({"grpc": "x:1", "a2a": "http://x"}, "an agent has one"),
-        ({"grpc": "x:1", "command": "ls"}, "this one is remote"),
-        ({"grpc": "x:1", "workspace": "copy"}, "workspace"),
-        ({"command": "ls", "remote": "y"}, "remote agents"),
-        ({"grpc": ""}, "grpc"),
-    ],
-)
-async def test_invalid_declaration_names_its_place(tmp_path: Path, table: dict[str, Any], fault: str) -> None:
-    async with Remit.open(tmp_path, settings={"agents": {"odd": table}}) as remit:
-        assert len(remit.directory.problems) == 1
-        assert fault in remit.directory.problems[0]

@@ -9,11 +9,8 @@ import pytest
 import pytest_asyncio
 from http_harness import Harness, events_of, http_harness
 
-from support.server import Permission
-
 COUNT = {"target": "text", "operation": "count", "parameters": {"text": "one two three"}}
 SLOW = {"target": "slow", "parameters": {"seconds": 30}}
-DELEGATES = frozenset({Permission.DELEGATE})
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -17,7 +17,7 @@ from mcp_harness import HOSTILE, hostile, node_server, own_processes_with, proce
 from remit import EventKind, Remit, Status, StopReason
 from support import cli
 from support.lab import is_lab, rounds
-from support.pace import allowed
+from support.pace import allowed, until
 from support.processes import is_alive
 from support.sandboxes import probe
 
@@ -117,7 +117,7 @@ def port_of(server: "subprocess.Popen[str]") -> int:
 
 
 async def test_server_that_hangs_dies_or_floods_fails_one_call_only(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remit.agents.mcp.mcp_server.FLOOD_MESSAGES", 500)  # a rate that a busy machine reaches
+    monkeypatch.setattr("remit.agents.mcp.mcp_server.FLOOD_LINES", 500)  # a rate that a busy machine reaches
     root, folder = places
     write_settings(root, bad={"mcp": {"command": hostile(folder)}})
     async with Remit.open(root) as remit:
@@ -125,7 +125,7 @@ async def test_server_that_hangs_dies_or_floods_fails_one_call_only(places: Plac
         first = started(folder)
         hung = await remit.delegate("bad.hang", timeout=1)
         assert (hung.status, hung.stop_reason) == (Status.PARTIAL, StopReason.DEADLINE)
-        assert "notifications/cancelled" in (folder / "notifications").read_text()
+        await until(lambda: "notifications/cancelled" in (folder / "notifications").read_text())
         assert (await remit.delegate("bad.echo", parameters={"text": "two"})).data == "two"
         assert started(folder) == first  # it still answers other calls, so it is not restarted
         blocked = await remit.delegate("bad.block", timeout=1)
@@ -135,7 +135,7 @@ async def test_server_that_hangs_dies_or_floods_fails_one_call_only(places: Plac
         died = await remit.delegate("bad.die", timeout=30)
         assert (died.errors[0].code, died.stop_reason) == ("AGENT_CRASHED", StopReason.CRASHED)
         assert "exit code 3" in died.errors[0].message
-        for tool, words in (("flood", "messages in"), ("noise", "not messages"), ("grow", "many megabytes")):
+        for tool, words in (("flood", "lines in"), ("noise", "lines in"), ("grow", "many megabytes")):
             flooded = await remit.delegate(f"bad.{tool}", timeout=60)
             assert flooded.errors[0].code == "AGENT_CRASHED", flooded
             assert words in flooded.errors[0].message
@@ -184,23 +184,6 @@ async def test_tool_names_are_normalised_and_collisions_are_reported(tmp_path: P
         assert "is left out: 'ext.xxx" in problems
         assert "Two agents are named 'ext.taken'" in problems
         assert (await remit.delegate("ext.taken")).data == "mine"
-
-
-@pytest.mark.parametrize(
-    ("table", "words"),
-    [
-        ({"mcp": {"command": ["x"], "url": "http://127.0.0.1/"}}, "either {command"),
-        ({"mcp": {"command": ["x"]}, "kind": "command"}, "without another kind"),
-        ({"mcp": {"command": ["x"]}, "allow": ["read"]}, "allow: not allowed for an MCP server"),
-        ({"mcp": {"command": ["x"]}, "workspace": "worktree"}, "one server serves all delegations"),
-        ({"mcp": {"url": "http://127.0.0.1/"}, "contain": True}, "this one has a url"),
-        ({"mcp": {"command": ["x"]}, "token_variable": "T"}, "it is for a server with a url"),
-        ({"mcp": "nothing"}, ".mcp.json of this project has no server 'nothing'"),
-    ],
-)
-def test_invalid_declaration_is_reported(tmp_path: Path, table: dict[str, object], words: str) -> None:
-    write_settings(tmp_path, far=table)
-    assert words in cli.run("agents", cwd=tmp_path).stderr
 
 
 # ---- approval
@@ -300,10 +283,11 @@ async def test_agent_with_a_missing_requirement_is_unavailable(tmp_path: Path, m
     write_settings(root, ext={"mcp": {"command": hostile(folder)}})
     async with Remit.open(root) as remit:
         assert (await remit.delegate("counter")).data == "counted"
-    write_settings(root, ext={"mcp": {"command": ["false"]}})
+    write_settings(root, ext={"mcp": {"command": ["sh", "-c", "echo no licence >&2; exit 3"]}})
     async with Remit.open(root) as remit:
         result = await remit.delegate("counter")
         assert "the MCP server ext, which cannot be used" in result.errors[0].message
+        assert "it ended with exit code 3. no licence" in result.errors[0].message
 
 
 # ---- containment, kills

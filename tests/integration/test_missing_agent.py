@@ -89,9 +89,3 @@ def test_failed_commit_is_in_the_error_ledger(project: Path) -> None:
     entries = json.loads((project / ".remit" / "errors.json").read_text())["errors"]
     (entry,) = [one for one in entries if one["context"]["code"] == "GIT_COMMIT_FAILED"]
     assert entry["context"]["command"] == "task"
-
-
-def test_agent_of_the_project_replaces_the_template(project: Path) -> None:
-    (project / "remit.toml").write_text('[agents.claude]\nkind = "claude"\n')
-    listed = run_remit(project, "roles", "planner", "--json")
-    assert '"by": "first"' in listed.stdout

@@ -11,7 +11,7 @@ import pydantic_ai.models.openai  # noqa: F401 - takes seconds: loaded before th
 import pytest
 from model_harness import AGENTS, COUNT, DONE, ask_thinker, model_project, settings_for, tool_results
 
-from remit import FunctionAgent, Limits, Remit, Status, StopReason, agent
+from remit import EventKind, FunctionAgent, Limits, Remit, Status, StopReason, agent
 from remit.agents.model.context_window import room_in
 from remit.runtime.return_format import format_instruction
 from remit.testing import Call, Cut, Drip, Garbled, ModelRequest, Reply, Say, ScriptedModels, Silence, Stray, valid_return
@@ -185,6 +185,17 @@ async def test_cancelling_stops_children_and_model_requests(tmp_path: Path) -> N
     assert result.stop_reason is StopReason.CANCELLED
     assert states == {"cancelled"}
     assert len(server.requests) == 1
+
+
+async def test_reply_that_is_cancelled_halfway_is_charged(tmp_path: Path) -> None:
+    async with model_project(tmp_path, lambda _: Drip("A first part of it. " * 40, seconds=60)) as (remit, _):
+        handle = await remit.start("thinker", parameters={"task": "Think."})
+        async for event in handle.stream():
+            if event.kind is EventKind.DATA:
+                break
+        await handle.cancel("enough")
+        await handle.result()
+        assert (await remit.describe(handle.session_id)).tokens > 0
 
 
 async def test_token_budget_stops_the_agent(tmp_path: Path) -> None:

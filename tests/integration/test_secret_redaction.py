@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from remit import Context, ErrorInfo, Remit, Return, agent, ask
-from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence
+from remit import Context, Remit, Return, agent, ask
+from remit.runtime.error_ledger import ErrorLedger
 from remit.testing import Call, Fail, Say, ScriptedModels
 
 WORDS = ["completed", "failed", "finished", "claimed", "orchestrator", "asking", "refused", "stop_reason", "cancelled", "1789"]
@@ -39,13 +39,6 @@ async def test_password_that_is_a_word_of_the_records_keeps_history_readable(tmp
             assert (root.result.status, root.result.stop_reason) == (live.status, live.stop_reason)
             assert str(child.result.status) == ("failed" if breaks else "completed")
     assert len(ErrorLedger(tmp_path / ".remit" / "errors.json").entries()) == (0 if not breaks else 2)  # "1789" is too short to be redacted
-
-
-def occurrence(message: str) -> ErrorOccurrence:
-    return ErrorOccurrence(error=ErrorInfo(type="execution", message=message, code="UNKNOWN_ERROR", recoverable=False, recommendation=""))
-
-
-KEY = "-----BEGIN NOTHING-----\nMIIEabcdefghijklmnop0123456789\nqrstuvwxyzABCDEFGHIJKL\n-----END NOTHING-----\n"
 
 
 API_KEY = "sk-" + "never-to-be-kept-" * 2

@@ -1,7 +1,6 @@
 """A project whose agents delegate from processes of their own, in every possible way: for tests of one tree across processes."""
 
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -110,4 +109,3 @@ def clean_environment(**more: str) -> dict[str, str]:
 
 
 PYTHON = sys.executable
-GIT = shutil.which("git")

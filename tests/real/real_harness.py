@@ -24,7 +24,6 @@ from remit.testing import Call, ScriptedModels
 from remit.testing.models.turns import Script
 from support.tools import PROGRAMS as TOOLS
 
-ROOT = Path(__file__).parents[2]
 HELPERS = '''
 from pathlib import Path
 from remit import Context, agent

@@ -1,6 +1,8 @@
 """Python agent files of a project: listing never imports them, and only approved content runs."""
 
+import asyncio
 import py_compile
+import threading
 import time
 from pathlib import Path
 
@@ -8,9 +10,10 @@ import pytest
 
 from remit import Remit, RemitError
 from remit.agents.directory import Directory
-from remit.agents.python_files import Descriptions, FolderDescription
+from remit.agents.python_files import FolderDescription, describe_project
 from support import cli
 from support.pace import allowed
+from support.witness import LoopWatch
 
 LEAVES_A_TRACE = """
 import os, pathlib
@@ -131,7 +134,7 @@ async def test_bytecode_in_a_clone_is_not_run(tmp_path: Path) -> None:
 
 
 def describe(root: Path, *, approved: bool) -> tuple[FolderDescription, Directory]:
-    found = Descriptions(root / "descriptions", 30.0).describe(root / ".remit" / "agents", root, lambda path, data: approved)
+    found = describe_project(root / ".remit", lambda path, data: approved, 30.0)
     directory = Directory(lambda agent: agent)
     directory.load_files(found)
     directory.list_unapproved(found)
@@ -216,3 +219,35 @@ async def test_parameters_are_validated_without_import_before_anything_runs(tmp_
                 found = error.message
             assert fault in found, signature
             assert bool(fault) == bool(found), signature
+
+
+SLOW_TO_IMPORT = """
+import os, time
+from remit import agent
+
+if os.environ["SOME_KEY"] != "hidden":  # not while it is described
+    time.sleep(60)
+
+@agent("slow")
+async def slow(n: int) -> int:
+    return n
+
+@agent("slow.on_thread")
+def on_thread(n: int) -> int:
+    return n
+"""
+
+
+@pytest.mark.parametrize("name", ["slow", "slow.on_thread"])
+async def test_import_that_does_not_end_meets_the_deadline_and_blocks_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("SOME_KEY", "a key")
+    project(tmp_path, slow=SLOW_TO_IMPORT)
+    async with Remit.open(tmp_path) as remit, LoopWatch() as loop:
+        before = threading.active_count()
+        for done in await asyncio.gather(*(remit.delegate(name, n=number, timeout=1) for number in range(8))):
+            assert (done.status, done.stop_reason) == ("partial", "deadline")
+        assert threading.active_count() - before < 8, "one import for all"
+        assert (await remit.delegate(name, n="x")).errors[0].code == "INVALID_PARAMETERS"
+    assert loop.held < 5

@@ -5,12 +5,12 @@ their executors."""
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from remit.agents.definition import Declaration, Definition, Kind
 from remit.agents.model_agents import MODEL, profile_on_model, profile_on_model_agent, resolved
-from remit.agents.profiles import Binding, By, binding_of, definition_for, profile_on, without_executor
+from remit.agents.profiles import EXECUTING_KINDS, Binding, By, binding_of, definition_for, profile_on, without_executor
 from remit.agents.project_files import Gone, NotApproved, with_schema
 from remit.core.agents import AGENT_FOLDERS, agent_name, must_not_be_reserved
 from remit.core.errors import Misused
@@ -46,10 +46,11 @@ class Declarations:
         if binding.executor is not None and binding.executor.kind is Kind.MODEL:
             return profile_on_model_agent(declared, self.settings, self.known[binding.executor.name][0], binding.executor)
         if binding.executor is not None:
-            if declared.is_guest and binding.by is By.FILE and binding.executor.kind is Kind.COMMAND:
+            name, kind = binding.executor.name, binding.executor.kind
+            if declared.is_guest and binding.by is By.FILE and kind not in EXECUTING_KINDS:
                 raise Misused(
-                    f"{declared.source}: runs_on: {binding.executor.name} is a command, which a file in this folder cannot choose itself: "
-                    f'say it in remit.toml, [roles] {declared.name} = "{binding.executor.name}".'
+                    f"{declared.source}: runs_on: {name} is of the kind {kind}, which a file in this folder cannot choose itself: "
+                    f'say it in remit.toml, [roles] {declared.name} = "{name}".'
                 )
             return profile_on(declared, self.known[binding.executor.name][0], binding.executor)
         if binding.models is not None:
@@ -57,9 +58,9 @@ class Declarations:
             if declared.is_guest and binding.by is By.FILE:
                 names, notes = resolved(names, self.settings, is_guest=True, source=declared.source)
             found = profile_on_model(declared, self.settings, names, on=", ".join(names) or MODEL)
-            return replace(found, notes=(*found.notes, *notes))
+            return found.having(notes=(*found.notes, *notes))
         if binding.built_in is not None:
-            return replace(definition, built_in=binding.built_in)
+            return definition.having(built_in=binding.built_in)
         return self.unavailable(without_executor(declared, binding.wanted))
 
     def unavailable(self, profile: Definition) -> Definition:
@@ -69,7 +70,7 @@ class Declarations:
         # An unapproved setting that could provide an executor.
         keys = ("[agents.", ".agents.", "[models.", ".models.", ":model", "].model", "[roles]", ".roles]", "profiles_on")
         not_approved = next((name for name in self.settings.not_approved if any(key in name for key in keys)), "")
-        return replace(profile, not_approved=not_approved, fault=fault)
+        return profile.having(not_approved=not_approved, fault=fault)
 
 
 def declarations_of(root: Path, settings: Settings, trust: ProjectTrust | None = None) -> Declarations:

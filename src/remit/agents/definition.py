@@ -455,47 +455,22 @@ class Declaration:
     """Entries that have no effect here."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
-    """A validated declaration; docs/reference/agents.md explains the keys."""
+class Definition(DefinitionTable):
+    """A validated declaration: the keys of the table (docs/reference/agents.md explains them), and what follows from them."""
 
     spec: AgentSpec
     kind: Kind | str
     command: tuple[str, ...] = ()
-    prompt: PromptBy = PromptBy.STDIN
-    folder: str = "."
-    pass_environment: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-    instructions: str = ""
-    model: str | None = None
+    model: str | None = None  # type: ignore[assignment]
     """Model of a coding agent."""
     models: tuple[str, ...] = ()
     """For a language model: the next one after a failure; empty: the project's."""
-    tools: tuple[str, ...] | None = None
-    """For a language model: agents and operations it may delegate to; None: the built-in ones."""
-    requests: int | None = None
-    temperature: float | None = None
-    allow: tuple[str, ...] = ()
-    delegates: bool = False
-    hand_in: str = "SIGTERM"
-    options: tuple[str, ...] = ()
-    contain: bool | Literal["auto"] = False
-    hosts: tuple[str, ...] = ()
-    runs_on: str | None = None
-    built_in: str | None = None
+    mcp: ServerTool | None = None  # type: ignore[assignment]
+    """For a tool of an MCP server."""
     address: str = ""
     """Of a remote agent: `unix:/path` or `host:port` for gRPC, the URL for A2A."""
-    remote: str | None = None
-    token_variable: str | None = None
-    ca_file: str | None = None
     notes: tuple[str, ...] = ()
     """Entries of its file that have no effect or a different effect here."""
-    mcp: ServerTool | None = None
-    """For a tool of an MCP server."""
-    group: tuple[str, ...] = ()
-    """Its members."""
-    by: By = By.SUCCESS
-    hedge: Hedge | None = None
     not_approved: str = ""
     """For a profile without an executor: the unapproved setting that could name one."""
     fault: str = ""
@@ -505,11 +480,11 @@ class Definition:
     def name(self) -> str:
         return self.spec.name
 
+    def having(self, **changed: Any) -> "Definition":
+        """The same with other values."""
+        return self.model_copy(update=changed)
 
-_SAME = (
-    "prompt", "folder", "pass_environment", "instructions", "tools", "requests", "temperature", "allow", "delegates", "hand_in", "options",
-    "contain", "hosts", "runs_on", "built_in", "remote", "token_variable", "ca_file", "group", "by", "hedge",
-)  # fmt: skip
+
 _SAME_OF_SPEC = (
     "merge", "resumable", "requires_artifacts", "retries", "slots", "parameters_schema", "output_schema", "languages", "operations",
     "requires", "reads", "spread",
@@ -550,17 +525,17 @@ def definition_of(name: str, table: Mapping[str, Any], *, source: str) -> Defini
         **{key: getattr(said, key) for key in _SAME_OF_SPEC},
     )
     models = said.model or ()
-    return Definition(
-        spec=spec,
-        kind=kind,
-        command=said.words or server.command or (),
-        environment={**server.environment, **said.environment},
-        model=models[0] if models and kind is not Kind.MODEL else None,
-        models=models if kind is Kind.MODEL else (),
-        address=said.grpc or said.a2a or server.url or "",
-        mcp=None if said.mcp is None else ServerTool(server=name, key="", headers=server.headers),
-        **{key: getattr(said, key) for key in _SAME},
-    )
+    own = {
+        "spec": spec,
+        "kind": kind,
+        "command": said.words or server.command or (),
+        "environment": {**server.environment, **said.environment},
+        "model": models[0] if models and kind is not Kind.MODEL else None,
+        "models": models if kind is Kind.MODEL else (),
+        "address": said.grpc or said.a2a or server.url or "",
+        "mcp": None if said.mcp is None else ServerTool(server=name, key="", headers=server.headers),
+    }
+    return Definition.model_construct(**{**dict(said), **own})
 
 
 def checked_task(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -171,7 +171,7 @@ class Directory:
             with contextlib.suppress(OSError, TypeError):  # typed at a prompt
                 code = inspect.getsource(declared.function)
         elif definition is not None:
-            code = repr(dataclasses.replace(definition, spec=dataclasses.replace(definition.spec, source="")))
+            code = repr(definition.having(spec=dataclasses.replace(definition.spec, source="")))
         spec = dataclasses.replace(agent.spec, source="")
         return hashlib.sha256(f"{spec!r}\n{code}".encode()).hexdigest()[:12]
 

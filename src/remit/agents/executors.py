@@ -4,7 +4,9 @@ The executors of definitions are named like entry points, `module:class`, and im
 with the `Definition` and `ExecutorDeps` and returns an `AgentPort`. An installed package adds a kind with an entry point of the group
 `remit.executors`, whose name is the kind. To add a built-in kind: declare it in `definition.Kind` and enter its executor in `EXECUTORS`."""
 
+import asyncio
 import importlib
+import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -19,11 +21,12 @@ from remit.core.agents import AgentSpec, Isolation
 from remit.core.context import Context
 from remit.core.parameters import declared_names
 from remit.core.ports import AgentPort
+from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.agents.definition import Definition
     from remit.agents.mcp.tool_agents import McpServers
-    from remit.agents.process.pool import Job, ProcessPool
+    from remit.agents.process.pool import ProcessPool
     from remit.models.client import Models
     from remit.runtime.tool.delegate_tool import Delegator
     from remit.system.trust import ProjectTrust
@@ -42,12 +45,17 @@ EXECUTORS: Mapping[str, str] = {
     "profile": "remit.agents.role_bindings:UnavailableAgent",
 }
 """By `Kind`: every one has an entry. Its names as text, so that a program without declared agents does not load their validation."""
+CLOSE_SECONDS = 5.0
+"""Time limit for the executors of declared agents when the project is closed."""
 _IN_PROCESSES = ("command", "acp", "claude", "codex", "opencode")
 """Kinds that start a program: the fork server for commands is started early if one is declared."""
 _OURS = "remit.builtin."
 """Modules whose functions may use the models of the Remit process."""
 _KEYED = ("worker.web_search",)
 """Built-in agents that need keys from the environment: providers of web searches."""
+
+
+log = logging.getLogger(__name__)
 
 
 class ExecutorDeps:
@@ -90,7 +98,7 @@ class ProcessAgent:
     """Executes a `FunctionAgent` in its own process. Only built-in agents get models: others delegate to a model agent, which is recorded
     and limited."""
 
-    __slots__ = ("_agent", "_deps", "_job", "_used", "_validator", "spec", "target")
+    __slots__ = ("_agent", "_deps", "_used", "_validator", "spec", "target")
 
     def __init__(self, agent: FunctionAgent | FileAgent, deps: ExecutorDeps, used: Callable[[Target], None]) -> None:
         self._agent = agent
@@ -98,14 +106,7 @@ class ProcessAgent:
         self._used = used
         self.spec: AgentSpec = agent.spec
         self.target: Target = agent.target if isinstance(agent, FileAgent) else target_of(agent.function)
-        self._job: Job | None = None
         self._validator: ParametersValidator | None = None
-
-    def _make_job(self) -> "Job":
-        from remit.agents.process.pool import Job
-
-        is_ours = self.target.place is Place.MODULE and self.target.module.startswith(_OURS)
-        return Job(self.target.to_wire(), self._deps.models if is_ours else None, is_listed=is_ours and self.spec.name not in _KEYED)
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """A file is not imported for this: plain types are checked by its schema, the rest where it is loaded."""
@@ -118,9 +119,12 @@ class ProcessAgent:
         return parameters
 
     async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
+        from remit.agents.process.pool import Job
+
         self._used(self.target)
+        is_ours = self.target.place is Place.MODULE and self.target.module.startswith(_OURS)
+        job = Job(self.target.to_wire(), self._deps.models if is_ours else None, is_listed=is_ours and self.spec.name not in _KEYED)
         # The worker validates the recorded parameters again: `arguments` are not all JSON.
-        job = self._job = self._job or self._make_job()
         return await self._deps.processes.run(job, ctx)
 
 
@@ -174,26 +178,32 @@ _PLAIN: Mapping[str, core_schema.CoreSchema] = {
 
 
 class LazyAgent:
-    """Executes an agent of a Python file in this process. The file is imported on the first delegation."""
+    """Executes an agent of a Python file in this process. The file is imported on the first delegation, off the loop and within its
+    deadline."""
 
-    __slots__ = ("_carried", "_executor", "_file_agent", "spec")
+    __slots__ = ("_carried", "_file_agent", "_loading", "_validator", "spec")
 
     def __init__(self, agent: FileAgent, carried: Callable[[FunctionAgent], AgentPort]) -> None:
         self._file_agent = agent
         self._carried = carried
-        self._executor: AgentPort | None = None
+        self._validator: ParametersValidator | None = None
+        self._loading: asyncio.Future[FunctionAgent] | None = None
+        """One import for all delegations: one that does not end takes one thread."""
         self.spec: AgentSpec = agent.spec
 
-    def _import(self) -> AgentPort:
-        if self._executor is None:
-            self._executor = self._carried(self._file_agent.load())
-        return self._executor
-
     def check(self, parameters: dict[str, Any]) -> Any:
-        return self._import().check(parameters)
+        """By its schema: its own validation follows inside the run, when the file is imported."""
+        if self._validator is None:
+            self._validator = ParametersValidator(self.spec)
+        self._validator.check(parameters)
+        return parameters
 
     async def perform(self, ctx: Context, arguments: Any) -> Any:
-        return await self._import().perform(ctx, arguments)
+        if self._loading is None or (self._loading.done() and (self._loading.cancelled() or self._loading.exception())):
+            self._loading = asyncio.ensure_future(off_loop(self._file_agent.load))
+            self._loading.add_done_callback(lambda done: done.cancelled() or done.exception())
+        executor = self._carried(await asyncio.shield(self._loading))
+        return await executor.perform(ctx, executor.check(arguments))
 
 
 class Executors:
@@ -241,12 +251,23 @@ class Executors:
             self._deps.processes.warm_up(tuple(self._targets))
 
     async def close(self) -> None:
-        for executor in self._made:
-            if (close := getattr(executor, "close", None)) is not None:
-                await close()
+        closing = {asyncio.ensure_future(_close(executor)): executor.spec.name for executor in self._made if hasattr(executor, "close")}
+        if closing:
+            _, late = await asyncio.wait(closing, timeout=CLOSE_SECONDS)
+            for task in late:
+                task.cancel()
+                log.warning("The agent %s did not close within %g s.", closing[task], CLOSE_SECONDS)
         for name in ("mcp_servers", "processes", "models"):
             if (made := self._deps.made(name)) is not None:
                 await made.close()
+
+
+async def _close(executor: Any) -> None:
+    """An executor of a package may raise: everything else must be closed nevertheless."""
+    try:
+        await executor.close()
+    except Exception:
+        log.exception("The agent %s could not be closed.", executor.spec.name)
 
 
 def _executor_of(kind: str) -> "Callable[[Definition, ExecutorDeps], Any]":

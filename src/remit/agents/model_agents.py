@@ -199,7 +199,7 @@ def model_agent(declared: Declaration, settings: Settings) -> Definition:
     said = definition_of(declared.name, table, source=declared.source)
     reach = _reach_for(declared, said.tools)
     names, notes = resolved(said.models, settings, is_guest=declared.is_guest, source=declared.source)
-    return replace(said, models=names, tools=reach.tools, notes=(*declared.notes, *reach.notes, *notes))
+    return said.having(models=names, tools=reach.tools, notes=(*declared.notes, *reach.notes, *notes))
 
 
 def profile_on_model(profile: Declaration, settings: Settings, names: Sequence[str], *, on: str, requests: int | None = None) -> Definition:
@@ -216,8 +216,7 @@ def profile_on_model(profile: Declaration, settings: Settings, names: Sequence[s
         own_requests = min(own_requests, requests or settings.model_requests)
     dropped = [key for key in _NOT_CARRIED if key in profile.table and key not in ("kind", "runs_on", "built_in", "allow")]
     unused = (f"{', '.join(dropped)}: a language model carries it out, which has no use for it",) if dropped else ()
-    return replace(
-        said,
+    return said.having(
         models=own or tuple(names),
         tools=reach.tools,
         requests=own_requests,
@@ -226,7 +225,7 @@ def profile_on_model(profile: Declaration, settings: Settings, names: Sequence[s
     )
 
 
-_INHERITED = ("timeout", "idle", "requests", "temperature", "slots", "retries", "workspace", "answers")
+_INHERITED = ("timeout", "idle", "requests", "temperature", "slots", "retries", "workspace", "answers", "effects")
 """Keys that a profile takes over from the language model that carries it out."""
 
 
@@ -239,7 +238,7 @@ def profile_on_model_agent(profile: Declaration, settings: Settings, on: Declara
     found = profile_on_model(replace(profile, table=table), settings, executor.models, on=executor.name, requests=executor.requests)
     if executor.tools is None:
         return found
-    return replace(found, tools=_narrower_of(found.tools, executor.tools))
+    return found.having(tools=_narrower_of(found.tools, executor.tools))
 
 
 def _narrower_of(tools: tuple[str, ...] | None, executors: tuple[str, ...]) -> tuple[str, ...]:

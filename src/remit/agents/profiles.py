@@ -1,7 +1,6 @@
 """Profiles: agent files executed by another agent, and the tools of the executor that such a file may use."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -105,12 +104,12 @@ def definition_for(declared: Declaration, settings: Settings = _NO_SETTINGS) -> 
     """Its own declaration; a profile has no executor yet. Raises `Misused`."""
     if is_model_agent(declared, settings):
         return model_agent(declared, settings)
-    definition = replace(definition_of(declared.name, declared.table, source=declared.source), notes=declared.notes)
+    definition = definition_of(declared.name, declared.table, source=declared.source).having(notes=declared.notes)
     if definition.kind is Kind.PROFILE and definition.command:
         raise Misused(f"{declared.source}: command: a profile cannot have a command; its executor has one.")
     if definition.kind is Kind.PROFILE:
         return definition
-    return replace(definition, allow=_remaining_tools(declared, definition.allow, definition.kind))
+    return definition.having(allow=_remaining_tools(declared, definition.allow, definition.kind))
 
 
 class By(StrEnum):
@@ -203,13 +202,13 @@ def profile_on(profile: Declaration, on: Declaration, executor: Definition) -> D
     )
     table["model"] = table["model"] or executor.model
     notes = (*profile.notes, *(f"{key}: it is left to {executor.name}" for key in left))
-    return replace(definition_of(profile.name, table, source=profile.source), notes=notes)
+    return definition_of(profile.name, table, source=profile.source).having(notes=notes)
 
 
 def without_executor(profile: Declaration, wanted: str | None) -> Definition:
     """The profile as listed while no agent can execute it."""
     table = profile.table if wanted is None else {**profile.table, "runs_on": wanted}
-    return replace(definition_of(profile.name, table, source=profile.source), built_in=None, notes=profile.notes)
+    return definition_of(profile.name, table, source=profile.source).having(built_in=None, notes=profile.notes)
 
 
 def model_for(model: str | None, executor: Definition) -> str | None:

@@ -3,13 +3,14 @@
 import json
 import os
 from dataclasses import replace
-from os.path import normpath
+from os.path import normpath, realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json, to_json
 
 from remit.core.errors import Misused, Refused
+from remit.core.protected_paths import Protection, protection_of
 from remit.system.beneath import open_regular
 from remit.system.trust import ADVICE, CODE, ProjectTrust
 
@@ -69,6 +70,8 @@ def _read(path: str, root: Path) -> Any:
         raise Misused(f"{KEY}: {path!r:.200} is not a .json file: write the schema itself, or the path of a file in the project.")
     if not Path(normpath(root / path)).is_relative_to(normpath(root)):  # the same message whether it exists or not
         raise Misused(f"{KEY}: {path} leads out of the project.")
+    if any(protection_of(one) is Protection.SECRET for one in (path, realpath(root / path))):
+        raise Misused(f"{KEY}: {path} may contain secrets, and a schema is shown to models.")
     try:
         return json.loads(bytes_of(root / path, root, SCHEMA_BYTES))
     except Misused as error:

@@ -12,11 +12,11 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
@@ -66,11 +66,17 @@ class PythonFile:
         name = path.stem.replace("-", "_")
         self.module = f"remit_agents_{sha256(self.real.encode()).hexdigest()[:8]}_{name}"
         """A unique name, the same in every process."""
+        self._agents: dict[str, FunctionAgent] | None = None
+        self._loading = threading.Lock()
 
-    @cached_property
+    @property
     def agents(self) -> dict[str, FunctionAgent]:
-        """Imports the file. Exceptions of its code are raised here."""
-        return {agent.spec.name: agent for agent in agents_in(load_file(self.module, self.real, self.digest), str(self.path))}
+        """Imports the file, once. Exceptions of its code are raised here."""
+        with self._loading:
+            if self._agents is None:
+                module = load_file(self.module, self.real, self.digest)
+                self._agents = {agent.spec.name: agent for agent in agents_in(module, str(self.path))}
+            return self._agents
 
 
 class FileAgent:
@@ -168,83 +174,78 @@ def _declared_name(decorator: ast.expr, default: str) -> str:
 # ---- descriptions of a folder
 
 
-def describe_project(folder: Path, is_approved: Approval, seconds: float) -> "FolderDescription":
-    """The agents that the Python files in `agents` below `.remit` declare."""
-    return Descriptions(cache_folder() / "descriptions", seconds).describe(folder / "agents", folder.parent, is_approved)
-
-
 class FolderDescription(NamedTuple):
     agents: tuple[FileAgent, ...] = ()
     unapproved: tuple[UnapprovedAgent, ...] = ()
     problems: tuple[str, ...] = ()
 
 
-class Descriptions:
-    """Descriptions by the hash of a file's name and content, in a folder of the user. A description is not code: a file is loaded only from
-    approved content."""
+def describe_project(folder: Path, is_approved: Approval, seconds: float) -> FolderDescription:
+    """The agents that the Python files in `agents` below `.remit` declare. Imports nothing here.
 
-    def __init__(self, folder: Path, seconds: float) -> None:
-        """`seconds`: time limit for files to load; they load in parallel."""
-        self._folder = folder
-        self._seconds = seconds
-
-    def describe(self, folder: Path, root: Path, is_approved: Approval) -> FolderDescription:
-        """The agents of a folder's Python files. Imports nothing here."""
-        files: list[PythonFile] = []
-        unapproved: list[UnapprovedAgent] = []
-        problems: list[str] = []
-        for path in sorted(folder.glob(FILES))[:MAX_FILES]:
-            try:
-                data = bytes_of(path, root, LARGEST_BYTES)
-                if is_approved(path, data):
-                    files.append(PythonFile(path, data))
-                    continue
-                unapproved += [UnapprovedAgent(name, str(path)) for name in names_in_source(data)]
-            except Misused as error:
-                problems.append(f"{path}: {error.message}")
-        agents: list[FileAgent] = []
-        for file, described in zip(files, self._descriptions(files), strict=True):
-            problems += [f"{file.path}{described['error']}"] if "error" in described else []
-            for one in described.get("agents", ()):
-                try:
-                    agents.append(FileAgent(file, one))
-                except (RemitError, LookupError, TypeError, ValueError) as error:
-                    problems.append(f"{file.path}: {type(error).__name__}: {error}")
-        return FolderDescription(agents=tuple(agents), unapproved=tuple(unapproved), problems=tuple(problems))
-
-    def _descriptions(self, files: Sequence[PythonFile]) -> list[Mapping[str, Any]]:
-        found = [self._read_stored(file) for file in files]
-        missing = [file for file, described in zip(files, found, strict=True) if described is None]
-        made = iter(_describe_in_child(missing, self._seconds) if missing else ())
-        for place, file in enumerate(files):
-            if found[place] is None:
-                found[place] = described = next(made)
-                if "error" not in described or "late" in described:
-                    self._store(file, described)
-        return [described or {} for described in found]
-
-    def _place(self, file: PythonFile) -> Path:
-        installed_at = os.stat(__file__).st_mtime_ns  # another version of remit creates its own descriptions
-        key = json.dumps([installed_at, sys.version, sys.prefix, file.path.name, file.digest])
-        return self._folder / f"{sha256(key.encode()).hexdigest()}.json"
-
-    def _read_stored(self, file: PythonFile) -> Mapping[str, Any] | None:
+    `seconds`: time limit for files to load; they load in parallel."""
+    files: list[PythonFile] = []
+    unapproved: list[UnapprovedAgent] = []
+    problems: list[str] = []
+    for path in sorted((folder / "agents").glob(FILES))[:MAX_FILES]:
         try:
-            found = json.loads(read_private(self._place(file)) or b"null")
-        except (RemitError, ValueError):
-            return None
-        if not isinstance(found, dict) or time.time() - found.get("late", time.time()) > LATE_KEPT_SECONDS:
-            return None
-        return found
+            data = bytes_of(path, folder.parent, LARGEST_BYTES)
+            if is_approved(path, data):
+                files.append(PythonFile(path, data))
+                continue
+            unapproved += [UnapprovedAgent(name, str(path)) for name in names_in_source(data)]
+        except Misused as error:
+            problems.append(f"{path}: {error.message}")
+    agents: list[FileAgent] = []
+    for file, described in zip(files, _descriptions(files, seconds), strict=True):
+        problems += [f"{file.path}{described['error']}"] if "error" in described else []
+        for one in described.get("agents", ()):
+            try:
+                agents.append(FileAgent(file, one))
+            except (RemitError, LookupError, TypeError, ValueError) as error:
+                problems.append(f"{file.path}: {type(error).__name__}: {error}")
+    return FolderDescription(agents=tuple(agents), unapproved=tuple(unapproved), problems=tuple(problems))
 
-    def _store(self, file: PythonFile, described: Mapping[str, Any]) -> None:
-        """If the folder is not writable, each listing costs a child process."""
-        with contextlib.suppress(OSError, RemitError):
-            private_folder(self._folder)
-            write_private(self._place(file), to_json(described), fsync=False)
-            kept = list(self._folder.iterdir())
-            for old in sorted(kept, key=lambda one: one.stat().st_mtime)[: max(0, len(kept) - KEPT)]:
-                old.unlink()
+
+def _descriptions(files: Sequence[PythonFile], seconds: float) -> list[Mapping[str, Any]]:
+    """Stored by the hash of a file's name and content, in a folder of the user. A description is not code: a file is loaded only from
+    approved content."""
+    found = [_read_stored(file) for file in files]
+    missing = [file for file, described in zip(files, found, strict=True) if described is None]
+    made = iter(_describe_in_child(missing, seconds) if missing else ())
+    for place, file in enumerate(files):
+        if found[place] is None:
+            found[place] = described = next(made)
+            if "error" not in described or "late" in described:
+                _store(file, described)
+    return [described or {} for described in found]
+
+
+def _place(file: PythonFile) -> Path:
+    installed_at = os.stat(__file__).st_mtime_ns  # another version of remit creates its own descriptions
+    key = json.dumps([installed_at, sys.version, sys.prefix, file.path.name, file.digest])
+    return cache_folder() / "descriptions" / f"{sha256(key.encode()).hexdigest()}.json"
+
+
+def _read_stored(file: PythonFile) -> Mapping[str, Any] | None:
+    try:
+        found = json.loads(read_private(_place(file)) or b"null")
+    except (RemitError, ValueError):
+        return None
+    if not isinstance(found, dict) or time.time() - found.get("late", time.time()) > LATE_KEPT_SECONDS:
+        return None
+    return found
+
+
+def _store(file: PythonFile, described: Mapping[str, Any]) -> None:
+    """If the folder is not writable, each listing costs a child process."""
+    place = _place(file)
+    with contextlib.suppress(OSError, RemitError):
+        private_folder(place.parent)
+        write_private(place, to_json(described), fsync=False)
+        kept = list(place.parent.iterdir())
+        for old in sorted(kept, key=lambda one: one.stat().st_mtime)[: max(0, len(kept) - KEPT)]:
+            old.unlink()
 
 
 def _describe_in_child(files: Sequence[PythonFile], seconds: float) -> list[Mapping[str, Any]]:
@@ -268,8 +269,9 @@ def _describe_in_child(files: Sequence[PythonFile], seconds: float) -> list[Mapp
     except (subprocess.TimeoutExpired, ValueError):
         pass
     finally:
-        kill_tree(process.pid, term_grace=0.0)
-        process.wait()
+        if process.poll() is None:  # otherwise its pid may be another's by now
+            kill_tree(process.pid, term_grace=0.0)
+            process.wait()
     return [{"error": ": it could not be described: its process ended without an answer."}] * len(files)
 
 

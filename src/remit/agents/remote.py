@@ -4,7 +4,6 @@ Deadline and record are kept here, whatever the remote does. When a delegation i
 project waits for running cancellations."""
 
 import asyncio
-import importlib
 import os
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
@@ -13,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from remit.agents.definition import Definition, checked_parameters
 from remit.core.agents import AgentSpec
 from remit.core.context import Context
-from remit.core.errors import Unavailable
+from remit.core.errors import Misused, Unavailable
 from remit.core.parameters import WrongParameters, declared_names
 from remit.runtime.output_schema import parameter_faults
-from remit.system.threads import off_loop
+from remit.system.http import Target
+from remit.system.ip_addresses import is_loopback
 
 if TYPE_CHECKING:
     from remit.agents.executors import ExecutorDeps
@@ -49,17 +49,6 @@ class RemoteExecutor:
     def token(self) -> str | None:
         return token_for(self.definition)
 
-    async def load(self, module: str, extra: str) -> None:
-        """Import the protocol's library off the loop. Raises `Unavailable` with the package to install."""
-        try:
-            await off_loop(importlib.import_module, module)
-        except ModuleNotFoundError as error:
-            raise Unavailable(
-                f"{self.spec.name} needs the package {error.name} to connect over {extra}, which is not installed.",
-                code="TOOL_UNAVAILABLE",
-                advice=f'pip install "remit[{extra}]"',
-            ) from None
-
     async def cancel_remote(self, cancelling: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.create_task(cancelling)
         self._cancelling.add(task)
@@ -81,6 +70,12 @@ def check_by_schema(spec: AgentSpec, parameters: dict[str, Any]) -> dict[str, An
     if faults := parameter_faults(given, spec.parameters_schema):
         raise WrongParameters(spec.name, [("", fault) for fault in faults], tuple(names))
     return given
+
+
+def must_be_private(target: Target) -> None:
+    """Raises `Misused` for an address to which a token would be sent in the clear."""
+    if target.scheme == "http" and not is_loopback(target.host):
+        raise Misused(f"No token is sent to {target.shown} in the clear.", advice="Write https://…, with TLS on the other side.")
 
 
 def token_for(definition: Definition) -> str | None:

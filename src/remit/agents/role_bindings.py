@@ -14,7 +14,7 @@ from remit.agents.profiles import BUILT_IN, Binding, By, built_in_of, definition
 from remit.agents.roles import BUILT_INS, declared_role, file_of
 from remit.core.agents import BUILTIN_TARGETS, ROLES, is_role
 from remit.core.context import Context
-from remit.core.errors import ErrorInfo, Unavailable
+from remit.core.errors import Unavailable
 from remit.core.settings import Settings
 from remit.system.trust import ADVICE, CODE
 
@@ -46,16 +46,7 @@ class UnavailableAgent:
         return checked_task(self.spec.name, parameters)
 
     async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
-        error = why_unavailable(self.definition)
-        info = ErrorInfo(type="tool_unavailable", message=error.message, code=error.code, recoverable=True, recommendation=error.advice)
-        summary = f"Nothing was done. {error.message}"[:400]
-        return {
-            "status": "blocked", "summary": summary, "artifacts": [], "errors": [info.to_dict()], "next_steps": error.advice,
-            "metadata": {
-                "session_id": ctx.session_id, "agent_type": self.spec.name, "delegation_depth": ctx.depth,
-                "delegation_path": list(ctx.path),
-            },
-        }  # fmt: skip
+        raise why_unavailable(self.definition)
 
 
 def why_unavailable(definition: Definition) -> Unavailable:

@@ -30,11 +30,6 @@ class AgentRaised(Failed):
 
     default_code = "AGENT_RAISED"
 
-    def __init__(self, message: str, *, type_name: str, traceback_text: str, code: str | None = None, advice: str = "") -> None:
-        super().__init__(message, code=code, advice=advice)
-        self.type_name = type_name
-        self.traceback_text = traceback_text
-
 
 class ConnectionLost(Unavailable):
     """The other process is gone, or has closed the connection."""
@@ -74,13 +69,13 @@ def error_from_wire(wire: object) -> RemitError:
     branch = _BRANCHES.get(str(fields.get("branch")))
     error: RemitError
     if fields.get("loading"):
-        return AgentNotLoaded(message if branch else described, type_name=type_name, traceback_text=trace, advice=advice)
-    if isinstance(fields.get("faults"), list):
+        error = AgentNotLoaded(message if branch else described, advice=advice)
+    elif isinstance(fields.get("faults"), list):
         error = InvalidReturn([str(fault) for fault in fields["faults"]], advice=advice, original=str(fields.get("original") or ""))
     elif branch is not None:
         error = branch(message, code=str(fields["code"]) if fields.get("code") else None, advice=advice)
     else:
-        return AgentRaised(described, type_name=type_name, traceback_text=trace)
+        error = AgentRaised(described)
     error.traceback_text = trace
     return error
 

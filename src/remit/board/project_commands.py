@@ -57,7 +57,7 @@ def bind_command(root: Path, command: CommandFile, trust: ProjectTrust | None = 
         if binding.models is not None and token_here() is None:
             return _on_a_model(command, declarations, binding.models, warnings)
         if binding.executor is None:
-            fault = why_unavailable(declarations.unavailable(replace(profile, runs_on=binding.wanted)))
+            fault = why_unavailable(declarations.unavailable(profile.having(runs_on=binding.wanted)))
             raise Refused(fault.message, code=fault.code, advice=fault.advice)
         agent = binding.executor.name
     if command.model:

@@ -99,9 +99,9 @@ class Models:
         self._connections = Connections(settings, root, _load_stream)
         self._on_call = on_call
 
-    def is_configured(self, own: str | Sequence[str] | None = None) -> bool:
+    def is_configured(self) -> bool:
         """Whether a model is configured; nothing is tried."""
-        return bool(own or self._settings.model)
+        return bool(self._settings.model)
 
     def cost(self, name: str, used: TokenUsage) -> float | None:
         """The cost of a model's tokens, also if another framework uses it. None: unknown."""

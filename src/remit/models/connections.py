@@ -157,14 +157,13 @@ def missing(meant: ModelRef, error: ImportError | None = None) -> Unavailable:
 def _client(idle_seconds: float) -> "AsyncClient":
     import httpx2
 
-    from remit.models.bounded_responses import PLAIN, bound
+    from remit.models.bounded_responses import PLAIN, bound_by
 
     timeout = httpx2.Timeout(connect=min(CONNECT_SECONDS, idle_seconds), read=idle_seconds, write=idle_seconds, pool=CONNECT_SECONDS)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=30)
     past_proxies = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")}  # a local server is not behind a proxy
-    return httpx2.AsyncClient(
-        timeout=timeout, limits=limits, follow_redirects=False, mounts=past_proxies, headers=PLAIN, event_hooks={"response": [bound]}
-    )
+    hooks = {"response": [bound_by(httpx2.AsyncByteStream)]}
+    return httpx2.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False, mounts=past_proxies, headers=PLAIN, event_hooks=hooks)
 
 
 def _model(meant: ModelRef, url: str | None, key: str | None, client: "AsyncClient") -> "tuple[Model[Any], bool]":

@@ -30,7 +30,6 @@ from support.apis.client import ApiFault, Page, Said, Seen, Standing
 from support.apis.traits import A2A
 from support.protobuf import dict_of, json_of, struct_of, value_of
 
-BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
 GRPC_BYTES = 16 * 1024 * 1024
 EXTENSION = "https://remit.dev/extensions/delegation/v1"
 

@@ -17,9 +17,9 @@ from remit.agents.transcript import Call
 def asking_settings(environment: dict[str, str] | None = None, **table: Any) -> tuple[dict[str, Any], dict[str, Any], str]:
     """The permissions of all its agents, its settings, and the mode."""
     definition = definition_of("one", {"kind": "acp", "command": ["opencode", "acp"], **table}, source="s")
-    made = asking_mode(definition, Path("/scratch"), environment or {})
-    assert made.environment.items() >= HYGIENE.items()
-    return json.loads(made.environment["OPENCODE_PERMISSION"]), json.loads(made.environment["OPENCODE_CONFIG_CONTENT"]), made.mode
+    made, mode = asking_mode(definition, Path("/scratch"), environment or {})
+    assert made.items() >= HYGIENE.items()
+    return json.loads(made["OPENCODE_PERMISSION"]), json.loads(made["OPENCODE_CONFIG_CONTENT"]), mode
 
 
 def test_agent_runs_under_a_name_that_no_project_file_can_know() -> None:
@@ -61,7 +61,7 @@ def test_subagents_run_only_if_everything_is_allowed() -> None:
 def test_variables_of_an_outer_opencode_are_removed() -> None:
     definition = definition_of("one", {"kind": "acp", "command": ["x"], "environment": {"OPENCODE_CLIENT": "mine"}}, source="s")
     given = {"OPENCODE": "1", "OPENCODE_SERVER_PASSWORD": "p", "OPENCODE_CLIENT": "mine", "OPENCODE_CONFIG": "file"}
-    made = asking_mode(definition, Path("/scratch"), given).environment
+    made, _ = asking_mode(definition, Path("/scratch"), given)
     assert {"OPENCODE", "OPENCODE_SERVER_PASSWORD"}.isdisjoint(made)
     assert (made["OPENCODE_CLIENT"], made["OPENCODE_CONFIG"]) == ("mine", "file")
 

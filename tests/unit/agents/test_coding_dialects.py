@@ -158,6 +158,11 @@ def opencode(kind: str, **part: Any) -> dict[str, Any]:
         ),
         (
             Claude(),
+            {"type": "stream_event", "event": {"type": "message_start", "message": {"id": "m1", "usage": CLAUDE_USAGE}}},
+            [("spent", "item", 124, ("key", "m1"), ("model", "anthropic:"), ("used", USED_BY_CLAUDE))],
+        ),
+        (
+            Claude(),
             claude({"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "echo hi", "description": "say"}}),
             [("tool", "Bash", "echo hi", "pending", ("call_id", "t1"))],
         ),

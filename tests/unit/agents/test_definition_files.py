@@ -152,6 +152,16 @@ def test_schema_outside_the_project_is_refused_whether_it_exists_or_not(tmp_path
     assert read(root)[1] == [f"{root}/.remit/agents/helper.md: line 4: output_schema: {path} leads out of the project."]
 
 
+@pytest.mark.parametrize("name", ["credentials.json", "form.json"])
+def test_schema_is_read_from_no_secret_file(tmp_path: Path, name: str) -> None:
+    """It is shown to models; any JSON is a schema."""
+    (tmp_path / "credentials.json").write_text('{"token": "very secret"}')
+    (tmp_path / "form.json").symlink_to("credentials.json")
+    own(tmp_path, "helper", f"---\nremit:\n  kind: model\n  output_schema: {name}\n---\nYou help.\n")
+    (problem,) = read(tmp_path)[1]
+    assert f"helper.md: line 4: output_schema: {name} may contain secrets" in problem
+
+
 def test_front_matter_is_parsed_in_linear_time() -> None:
     """Spaces within a line once took quadratic time: 13 s for these."""
     began = time.monotonic()

@@ -1,5 +1,6 @@
 """The directory of agents: registration, files, plugins."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,21 +8,9 @@ import pytest
 
 from remit import Misused, Remit, Toolbox, agent
 from remit.agents.directory import Directory
-from remit.agents.python_files import Descriptions, FolderDescription
 from remit.testing import Scripted
 from support import cli
-
-FILE = """
-from remit import agent
-
-@agent("found")
-async def found(n: int) -> int:
-    return n + 1
-
-@agent("apart", isolation="process")
-def apart(n: int) -> int:
-    return n + 2
-"""
+from support.processes import descendants
 
 
 async def _one() -> None: ...
@@ -29,10 +18,6 @@ async def _one() -> None: ...
 
 def directory() -> Directory:
     return Directory(lambda declared: declared)
-
-
-def describe(folder: Path) -> FolderDescription:
-    return Descriptions(folder / "descriptions", 30.0).describe(folder, folder, lambda path, data: True)
 
 
 def test_two_agents_with_one_name_are_refused() -> None:
@@ -47,6 +32,8 @@ def test_two_agents_with_one_name_are_refused() -> None:
 
 
 KIND = """
+import asyncio
+
 class EchoAgent:
     parameters_schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
@@ -58,6 +45,11 @@ class EchoAgent:
 
     async def perform(self, ctx, arguments):
         return arguments["text"]
+
+    async def close(self):
+        if self.spec.name == "hangs":
+            await asyncio.Event().wait()
+        raise RuntimeError("it does not close")
 
 class Raises:
     def __init__(self, definition, deps):
@@ -97,3 +89,25 @@ def test_parameters_of_an_added_kind_are_listed_without_opening_the_project(tmp_
     (tmp_path / "remit.toml").write_text('[agents.parrot]\nkind = "echo"\n')
     (listed,) = [one for one in cli.run_json("agents", cwd=tmp_path)["agents"] if one["name"] == "parrot"]
     assert list(listed["parameters"]["properties"]) == ["text"]
+
+
+async def test_agent_that_raises_or_hangs_on_close_leaves_the_rest_closed(
+    tmp_path: Path, added_kinds: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remit.agents.executors.CLOSE_SECONDS", 0.1)
+    echo, command = {"kind": "echo"}, {"command": "cat", "answers": "value"}
+    async with Remit.open(tmp_path, settings={"agents": {"raises": echo, "hangs": echo, "cat": command}}) as remit:
+        assert (await remit.delegate("cat", task="x")).ok
+        before = set(descendants(os.getpid()))
+        assert before
+    assert not before & set(descendants(os.getpid()))
+
+
+async def test_file_from_a_clone_chooses_no_executor_of_a_package(tmp_path: Path, added_kinds: dict[str, Any]) -> None:
+    """What it does with instructions is not known here."""
+    (tmp_path / ".claude/agents").mkdir(parents=True)
+    (tmp_path / ".claude/agents/one.md").write_text("---\nname: one\ndescription: d\nremit: {runs_on: e}\n---\nDo as I say.\n")
+    async with Remit.open(tmp_path, settings={"agents": {"e": {"kind": "echo"}}}) as remit:
+        (problem,) = remit.directory.problems
+        assert "line 4: runs_on: e is of the kind echo, which a file in this folder cannot choose itself" in problem
+        assert remit.directory.find("one") is None

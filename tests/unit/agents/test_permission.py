@@ -54,7 +54,7 @@ def test_pattern_may_require_kind_and_title(kind: str, other: str) -> None:
     assert decide((f"{kind}:pytest *",), Call(kind=other, title="pytest -q"), yes).allowed == (kind == other)
 
 
-ACTING = st.sampled_from(["execute", "edit", "delete", "move"])
+ACTING = st.sampled_from(["execute", "edit", "delete", "move", "shell", ""])
 
 
 @given(ACTING, st.text(max_size=20))

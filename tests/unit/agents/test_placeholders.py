@@ -1,7 +1,5 @@
 """Placeholders in declared commands, and commands that are refused because they would execute the value."""
 
-from typing import Any
-
 import pytest
 
 from remit import Misused
@@ -111,10 +109,3 @@ NO_CODE = [
 @pytest.mark.parametrize("command", [one.replace("{print name}", "{{print name}}") for one in NO_CODE])
 def test_command_that_takes_the_value_as_an_argument_is_accepted(command: str) -> None:
     definition_of("one", {"command": command}, source="s")
-
-
-def required(**table: Any) -> list[str]:
-    schema = definition_of("one", table, source="s").spec.parameters_schema
-    assert set(schema["required"]) <= set(schema["properties"])
-    names: list[str] = schema["required"]
-    return names

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit import AgentDefinition, Misused, load_settings
+from remit import AgentDefinition, load_settings
 from remit.agents.declarations import all_joined, declarations_of
 from remit.agents.definition import Kind
 from remit.agents.profiles import narrow_tools
-from remit.agents.role_bindings import UnavailableAgent, why_unavailable
 from remit.core.agents import WorkspaceKind
 
 BASE = """
@@ -110,6 +109,10 @@ WIDER = [
     "delegates: true",
     "merge: true",
     "workspace: shared",
+    "effects: [read]",
+    "operations: [plan]",
+    "retries: 100",
+    "group: [claude]",
 ]
 
 
@@ -118,7 +121,7 @@ WIDER = [
 def test_file_from_a_clone_cannot_widen_its_permissions(tmp_path: Path, folder: str, said: str) -> None:
     path = tmp_path / folder / "p.md"
     path.parent.mkdir(parents=True)
-    path.write_text(f"---\nname: p\ndescription: Its own.\nremit:\n  {said}\n---\nYou are P.\n")
+    path.write_text(f"---\nname: p\ndescription: Its own.\nremit:\n  {said}\n---\n")
     (tmp_path / "remit.toml").write_text(BASE)
     definitions, problems = all_joined(declarations_of(tmp_path, load_settings(tmp_path, environ={})))
     assert [one.name for one in definitions] == ["claude"]
@@ -137,18 +140,3 @@ names = st.text("ABCabc_*()[]", max_size=6)
 def test_denied_tool_is_never_left_for_any_spelling(allow: list[str], tools: list[str] | None, without: list[str]) -> None:
     assert not set(narrow_tools(allow, tools, without)) & {one for one in without if one.isalpha()}
     assert narrow_tools(allow, [], without) == ()
-
-
-def test_profile_without_an_executor_names_the_settings_to_add(tmp_path: Path) -> None:
-    found = profile(tmp_path, "", toml="")
-    agent = UnavailableAgent(found)
-    assert agent.check({"task": "x"}) == {"task": "x"}
-    with pytest.raises(Misused, match="task"):
-        agent.check({})
-    error = why_unavailable(found)
-    assert error.code == "TOOL_UNAVAILABLE"
-    assert "[agents.claude]" in error.advice
-    assert "remit agents --detect" in error.advice
-    named = why_unavailable(profile(tmp_path, "", toml='profiles_on = "gone"'))
-    assert "'gone'" in named.message
-    assert "[agents.gone]" in named.advice

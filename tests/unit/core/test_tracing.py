@@ -1,18 +1,8 @@
 """Trace and span ids are derived from session ids."""
 
-from remit import CallerInfo, Deadline, Delegation, Lineage, Priority
 from remit.core.ids import parse_traceparent
 
 GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-
-
-def _delegation(lineage: Lineage, caller_info: CallerInfo | None = None) -> Delegation:
-    deadline = Deadline(timeout_seconds=60.0, soft_at=54.0, hard_at=60.0)
-    return Delegation(lineage, lineage.path[-1], {}, "orchestrator", Priority.NORMAL, deadline, 1.0, caller_info=caller_info)
-
-
-def _root() -> Lineage:
-    return Lineage.root("sess_1700000000_aaaaaa", "planner")
 
 
 def test_invalid_traceparent_is_ignored() -> None:

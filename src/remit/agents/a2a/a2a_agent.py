@@ -7,6 +7,8 @@ from remit.agents.definition import Definition
 from remit.agents.remote import RemoteExecutor
 from remit.core.context import Context
 from remit.core.redaction import SecretValues, register_secrets
+from remit.system.packages import need
+from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.agents.a2a.client import RemoteAgent
@@ -21,7 +23,7 @@ class A2aAgent(RemoteExecutor):
         """Keeps the token redacted from everything stored."""
 
     async def perform(self, ctx: Context, arguments: Mapping[str, Any]) -> Any:
-        await self.load("remit.agents.a2a.task", "a2a")
+        await off_loop(need, "remit.agents.a2a.task", "a2a")
         from remit.agents.a2a.client import RemoteAgent
         from remit.agents.a2a.task import RemoteTask
 

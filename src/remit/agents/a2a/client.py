@@ -17,17 +17,14 @@ from a2a.types import AgentCard, AgentInterface
 from google.protobuf.json_format import ParseError
 
 from remit.agents.proto.metadata import EXTENSION
+from remit.agents.remote import must_be_private
 from remit.core.errors import Failed, Misused, Unavailable
-from remit.system.http import BodyTooLarge, Target, joined, limit_chunks, limit_events, parse_target, tls_context
+from remit.models.bounded_responses import PLAIN, bound_by
+from remit.system.http import BodyTooLarge, Target, joined, limit_chunks, parse_target, tls_context
 from remit.system.ip_addresses import is_loopback
 
 # ---- HTTP
 
-ANSWER_BYTES = 16 * 1024 * 1024
-"""Maximum size of one response that is not a stream."""
-EVENT_BYTES = 8 * 1024 * 1024
-"""Maximum size of one event of a stream."""
-STREAM_BYTES = 512 * 1024 * 1024
 CONNECT_SECONDS = 10.0
 QUIET_SECONDS = 60.0
 """A stream that is silent for this long is reopened: its connection may be dead."""
@@ -35,42 +32,15 @@ QUIET_SECONDS = 60.0
 
 def http_client(tls: ssl.SSLContext | bool, headers: dict[str, str]) -> httpx.AsyncClient:
     timeout = httpx.Timeout(QUIET_SECONDS, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)
-    own = {"Accept-Encoding": "identity", "User-Agent": "remit", **headers}
-    return httpx.AsyncClient(
-        verify=tls, timeout=timeout, headers=own, follow_redirects=False, trust_env=False, event_hooks={"response": [_bound]}
-    )
+    hooks = {"response": [_refuse_redirect, bound_by(httpx.AsyncByteStream, None)]}
+    own = {**PLAIN, "User-Agent": "remit", **headers}
+    return httpx.AsyncClient(verify=tls, timeout=timeout, headers=own, follow_redirects=False, trust_env=False, event_hooks=hooks)
 
 
-async def _bound(response: httpx.Response) -> None:
-    """Limit what can be read from a response."""
-    stream = response.stream
-    assert isinstance(stream, httpx.AsyncByteStream)
-    fault: Failed | None = None
-    if response.headers.get("content-encoding", "identity") != "identity":
-        fault = Failed("It sent a compressed response, which was not requested.", code="TOO_LARGE")
+async def _refuse_redirect(response: httpx.Response) -> None:
     if response.is_redirect:
-        fault = Failed(f"It answered {response.status_code}: redirects are not followed.", advice="Configure its final address.")
-    if fault is not None:
-        await stream.aclose()
-        raise fault
-    is_stream = "text/event-stream" in response.headers.get("content-type", "")
-    events = limit_events(aiter(stream), max_event_bytes=EVENT_BYTES, max_stream_bytes=STREAM_BYTES)
-    response.stream = _Answer(stream, events if is_stream else limit_chunks(aiter(stream), ANSWER_BYTES))
-
-
-class _Answer(httpx.AsyncByteStream):
-    def __init__(self, inner: httpx.AsyncByteStream, chunks: AsyncIterator[bytes]) -> None:
-        self._inner, self._chunks = inner, chunks
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        try:
-            async for chunk in self._chunks:
-                yield chunk
-        except BodyTooLarge as error:
-            raise Failed(f"{error}: refused.".capitalize(), code="TOO_LARGE", advice="Ask it for less.") from None
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
+        await response.aclose()
+        raise Failed(f"It answered {response.status_code}: redirects are not followed.", advice="Configure its final address.")
 
 
 def too_large(what: str, most: int) -> Failed:
@@ -120,8 +90,8 @@ class RemoteAgent:
     @contextlib.asynccontextmanager
     async def open(self, token: str | None) -> AsyncIterator[RemoteConnection]:
         """Raises `Unavailable`, `Failed`, `Misused`."""
-        if token is not None and self.target.scheme == "http" and not is_loopback(self.target.host):
-            raise Misused(f"No token is sent to {self.target.shown} in the clear.", advice="Write https://…, with TLS on the other side.")
+        if token is not None:
+            must_be_private(self.target)
         self._tls = self._tls or tls_context(self._ca_file, "ca_file")
         async with http_client(self._tls, {} if token is None else {"Authorization": f"Bearer {token}"}) as http:
             card = await self._card_of(http)

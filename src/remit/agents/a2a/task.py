@@ -43,6 +43,7 @@ from remit.core.redaction import redact_text
 from remit.core.result import ARTIFACT_TYPES
 from remit.core.text import shorten_with_count
 from remit.system.files import private_folder, write_private
+from remit.system.http import BodyError
 from remit.system.threads import off_loop
 
 # ---- errors
@@ -550,5 +551,7 @@ def _convert_sdk_errors() -> Iterator[None]:
     """Convert SDK errors for invalid answers: the SDK uses them before it validates them."""
     try:
         yield
+    except BodyError as error:
+        raise Failed(f"{error}: refused.".capitalize(), code="TOO_LARGE", advice="Ask it for less.") from None
     except (ParseError, DecodeError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise A2AClientError(f"Its answer is invalid: {type(error).__name__}: {error}"[:400]) from None

@@ -5,7 +5,6 @@ The protocol library is optional and imported when an agent first runs."""
 
 import asyncio
 import contextlib
-import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,8 @@ from remit.agents.prompt import first_prompt, hand_in_prompt
 from remit.agents.transcript import find_return
 from remit.core.agents import AgentSpec, Answers
 from remit.core.context import Context
-from remit.core.errors import AgentCrashed, RemitError, Stopped, Unavailable
+from remit.core.errors import AgentCrashed, RemitError, Stopped
+from remit.system.packages import need
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -64,12 +64,7 @@ class AcpAgent:
             await session.close()
 
     async def _open(self, ctx: Context) -> "Session":
-        try:
-            await off_loop(importlib.import_module, "remit.agents.acp.connection")  # slow enough to block the loop
-        except ModuleNotFoundError:
-            raise Unavailable(
-                "The Agent Client Protocol needs a package that is not installed.", advice="pip install 'remit[acp]'"
-            ) from None
+        await off_loop(need, "remit.agents.acp.connection", "acp")  # slow enough to block the loop
         from remit.agents.acp.connection import Session
 
         for starts_left in reversed(range(STARTS)):

@@ -171,16 +171,10 @@ def _message(line: bytes) -> dict[str, Any] | None:
 PERMISSION = "OPENCODE_PERMISSION"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskingMode:
-    environment: Mapping[str, str]
-    """The whole environment of the process."""
-    mode: str
-    """The mode in which it asks for permission; its session must be in it."""
+def asking_mode(definition: Definition, scratch: Path, environment: Mapping[str, str]) -> tuple[dict[str, str], str]:
+    """The whole environment of the process, and the mode in which it asks for permission; its session must be in it.
 
-
-def asking_mode(definition: Definition, scratch: Path, environment: Mapping[str, str]) -> AskingMode:
-    """`environment`: the environment of the process. A permission set in it overrides ours."""
+    `environment`: without our settings. A permission set in it overrides ours."""
     # Settings of a named agent override general ones, and a project can name any agent it knows: so remit defines its own agent with a new
     # name each time.
     mode = f"remit-{secrets.token_hex(8)}"
@@ -190,7 +184,7 @@ def asking_mode(definition: Definition, scratch: Path, environment: Mapping[str,
     # If everything is allowed, subagents need not ask: they would wait for an answer until the timeout.
     everybody = {**permission, "*": "allow"} if own is None and EVERYTHING in definition.allow else permission
     settings = {PERMISSION: json.dumps(everybody), CONTENT: json.dumps(config)}
-    return AskingMode(environment={**HYGIENE, **without_variables(environment, NEVER_PASSED, definition), **settings}, mode=mode)
+    return {**HYGIENE, **without_variables(environment, NEVER_PASSED, definition), **settings}, mode
 
 
 def _permission(definition: Definition, scratch: Path) -> dict[str, object]:
@@ -246,11 +240,11 @@ class Session:
     async def open(self, pool: ProgramStarter) -> None:
         """Start the process and initialize the protocol. On failure nothing is left running, and the error gives the reason."""
         try:
-            asking = asking_mode(self._definition, self._ctx.scratch, environment_for(self._definition, self._ctx))
-            self._asking_mode = asking.mode
+            given = environment_for(self._definition, self._ctx)
+            environment, self._asking_mode = asking_mode(self._definition, self._ctx.scratch, given)
             folder = folder_of(self._definition, self._ctx)
             argv = (*self._definition.command, *self._definition.options)
-            program = Program(argv=argv, environment=asking.environment, folder=folder, takes_input=True)
+            program = Program(argv=argv, environment=environment, folder=folder, takes_input=True)
             self._process = await self._stack.enter_async_context(pool.spawn(program, self._ctx))
             assert self._process.stdin is not None
             self._lines = Lines(self._process.stdout, self._process.stdin)

@@ -15,7 +15,7 @@ from typing import Any
 from acp.exceptions import RequestError
 from acp.meta import CLIENT_METHODS
 
-from remit.agents.coding.dialects import items_of, mapping_of
+from remit.agents.coding.dialects import cost_of, count_of, items_of, mapping_of
 from remit.agents.transcript import OVER, Call, Tail, TextBuffer, ToolCalls, Words, tell_plan
 from remit.core.context import Context
 from remit.core.errors import Refused, Stopped
@@ -26,8 +26,8 @@ from remit.core.policy import ACP_EFFECTS
 KINDS = frozenset({"read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"})
 OWN_TOOLS = ("other:mcp__remit__*", "other:remit_*", "other:remit.*", "other:remit: *")
 """Names that agents give to the tools of remit's own server, which is provided with it."""
-_ACTING = frozenset({"edit", "delete", "move", "execute", "fetch", "switch_mode"})
-"""Allowed by kind only: their title is a command or a path, so text of the model."""
+_NAMED = frozenset({"read", "search", "think", "other"})
+"""Kinds that may be allowed by title. The title of the others, also of kinds added later, may be a command or a path: text of the model."""
 _JOINING = frozenset(";&|<>$`()\n\r")
 """Characters that join or embed commands."""
 _GRANTS = ("allow_once", "allow_always")
@@ -113,7 +113,7 @@ def _fits(pattern: str, tool: Call) -> bool:
     kind, colon, title = pattern.partition(":")
     if colon and kind in KINDS:
         return kind == tool.kind and _title_fits(title, tool)
-    return fnmatchcase(tool.kind, pattern) or (tool.kind not in _ACTING and fnmatchcase(tool.title, pattern))
+    return fnmatchcase(tool.kind, pattern) or (tool.kind in _NAMED and fnmatchcase(tool.title, pattern))
 
 
 def _title_fits(pattern: str, tool: Call) -> bool:
@@ -187,8 +187,8 @@ class Listener:
         with contextlib.suppress(Stopped):
             self._buffer.flush()
             self._words.end_turn()
-            if _is_number(tokens) and tokens > self._turn_tokens:
-                self._spend(int(tokens) - self._turn_tokens, 0.0)
+            if count_of(tokens) > self._turn_tokens:
+                self._spend(count_of(tokens) - self._turn_tokens, 0.0)
 
     def _end_message(self) -> None:
         self._buffer.flush()
@@ -196,8 +196,8 @@ class Listener:
 
     def _count(self, used: Any, cost: Any) -> None:
         """Draw the growth of context and cost as it is reported."""
-        tokens = max(0, int(used) - self._context) if _is_number(used) else 0
-        money = max(0.0, float(cost) - self._cost) if _is_number(cost) else 0.0
+        tokens = max(0, count_of(used) - self._context)
+        money = max(0.0, cost_of(cost) - self._cost)
         self._context += tokens
         self._cost += money
         if not self.is_replay and (tokens or money):
@@ -285,10 +285,6 @@ class Listener:
 
 def _word(value: Any) -> str:
     return value[:500] if isinstance(value, str) else ""
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and 0 <= value < 1e15
 
 
 def _text_of(content: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.coding.detect import KNOWN
-from remit.agents.coding.dialects import POLL_SECONDS, Claude, Codex, Dialect, OpenCode, Rollout, Scope, Turn
+from remit.agents.coding.dialects import POLL_SECONDS, SEARCH_SECONDS, Claude, Codex, Dialect, OpenCode, Rollout, Scope, Turn
 from remit.agents.command import (
     STARTED_AGAIN,
     STARTS,
@@ -161,7 +161,6 @@ class Prices:
         """`declared`: the model in its declaration, for vendors that do not report the model."""
         self.models = models
         self._declared = declared
-        self._unknown: set[str] = set()
         self._is_said = False
 
     def cost(self, model: str, used: TokenUsage, ctx: Context) -> float:
@@ -169,10 +168,8 @@ class Prices:
         bare = model.rpartition(":")[2]
         named = next((name for name in (bare, model, self._declared) if name and self.models.is_priced(name)), None)
         known = model if bare != model else f"openai:{bare}" if bare else self._declared
-        if (name := named or known) and name not in self._unknown:
-            if (cost := self.models.cost(name, used)) is not None:
-                return cost
-            self._unknown.add(name)
+        if (name := named or known) and (cost := self.models.cost(name, used)) is not None:
+            return cost
         if not self._is_said and used.tokens and ctx.budget.cost is not None:
             self._is_said = True
             ctx.progress(UNPRICED)
@@ -356,6 +353,8 @@ class Run:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            with contextlib.suppress(Stopped, OSError):
+                await self._read_rollout()
             self.stderr = spawned.stderr_tail() if spawned is not None else ""
             self.listener.end(is_whole=is_whole, stderr=self.stderr)
         with contextlib.suppress(Stopped):
@@ -386,8 +385,15 @@ class Run:
     async def _follow_rollout(self) -> None:
         """Draw its usage during the turn."""
         while self.rollout is not None:
-            self.rollout.read(self.listener.session, self.listener)
-            await asyncio.sleep(POLL_SECONDS)
+            await self._read_rollout()
+            await asyncio.sleep(POLL_SECONDS if self.rollout.is_found else SEARCH_SECONDS)
+
+    async def _read_rollout(self) -> None:
+        if self.rollout is None:
+            return
+        if not self.rollout.is_found and self.listener.session is not None:
+            await off_loop(self.rollout.find, self.listener.session)  # among those of years
+        self.rollout.read(self.listener)
 
     async def _hear(self, line: bytes) -> None:
         text = line.decode("utf-8", "replace")

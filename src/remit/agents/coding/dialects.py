@@ -292,9 +292,10 @@ class Claude(Dialect):
                 to.note(f"The model's service answered {words}; retrying.", is_trouble=True)
 
     def _partial(self, event: Mapping[str, Any], parent: str, to: "Listener") -> None:
-        """The usage of a message at its end. `parent`: for messages of a subagent, which are interleaved with its caller's."""
+        """The usage of a message at its start and end. `parent`: for messages of a subagent, which are interleaved with its caller's."""
         if event.get("type") == "message_start":
             self._begun[parent] = mapping_of(event.get("message"))
+            _claude_spent(self._begun[parent], to)
         elif event.get("type") == "message_delta" and parent in self._begun:
             begun, final = self._begun[parent], mapping_of(event.get("usage"))
             usage = {**mapping_of(begun.get("usage")), **{name: value for name, value in final.items() if value is not None}}
@@ -479,7 +480,7 @@ def _message(message: Any) -> str:
     return text_of(inner) or text
 
 
-POLL_SECONDS = 0.02
+POLL_SECONDS, SEARCH_SECONDS = 0.02, 0.1
 PIECE_BYTES = 1024 * 1024
 """Bytes per read of a rollout; a longer line is skipped."""
 
@@ -497,12 +498,19 @@ class Rollout:
         self._rest = b""
         self._model = ""
 
-    def read(self, session: str | None, to: "Listener") -> None:
+    @property
+    def is_found(self) -> bool:
+        return self._path is not None
+
+    def find(self, session: str) -> None:
+        """Blocking: the folder may have many files."""
+        path = next(self._folder.glob(f"*/*/*/rollout-*{session}.jsonl"), None)
+        if path is not None and self._skips_first:
+            self._offset = path.stat().st_size
+        self._path = path
+
+    def read(self, to: "Listener") -> None:
         """Report what was written since the last read."""
-        if self._path is None and session is not None:
-            self._path = next(self._folder.glob(f"*/*/*/rollout-*{session}.jsonl"), None)
-            if self._path is not None and self._skips_first:
-                self._offset = self._path.stat().st_size
         if self._path is None:
             return
         try:

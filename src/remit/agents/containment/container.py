@@ -190,9 +190,13 @@ class Handover:
     async def take(self, spawned: CommandProcess, count: int) -> list[socket.socket]:
         loop = asyncio.get_running_loop()
         accepting = loop.create_task(loop.sock_accept(self._listener))
-        await asyncio.wait((accepting, spawned.link.lost), timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        if not accepting.done():
-            accepting.cancel()
+        try:
+            await asyncio.wait((accepting, spawned.link.lost), timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not accepting.done():
+                accepting.cancel()
+                await asyncio.wait((accepting,))  # the loop must not watch the socket once it is closed
+        if accepting.cancelled():
             words = spawned.stderr_tail() or f"it did not start within {_START_SECONDS:g} s"
             raise Unavailable(f"The container could not be made: {words}.", code="TOOL_UNAVAILABLE", advice="`remit doctor` tries it.")
         self._link, _ = accepting.result()

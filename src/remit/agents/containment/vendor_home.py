@@ -145,7 +145,6 @@ class VendorHome:
         """A socket for the first program inside."""
         self._kept = kept
         self._vendor = vendor
-        self._copied: bytes | None = None
         self._settings = Settings()
         self.writable: tuple[Path, ...] = (self.home,)
         if vendor is not None:
@@ -153,6 +152,8 @@ class VendorHome:
             self._settings, self.writable = vendor.settings(source, environment), (self.home, kept)
             self._original = Path(os.path.realpath(source / vendor.credentials))  # which may be a link
             self._copy = (self.home / vendor.usual if vendor.sessions else kept) / vendor.credentials
+            self._base = self._copy.with_name(f".{vendor.credentials}.copied")
+            """What the copy was made of."""
         self.addresses = self._settings.addresses
         self.read_only = tuple(path.resolve() for path in self._settings.shown.values())
 
@@ -167,12 +168,12 @@ class VendorHome:
         if self._vendor is None:
             return
         self._link_to(private_folder(self._kept), f"{self._vendor.usual}/{self._vendor.sessions}".rstrip("/"))
-        with contextlib.suppress(OSError):
-            self._copied = _bytes_of(self._original)
-        if self._copied is not None:
-            write_private(self._copy, self._copied, fsync=False)
-        else:
+        self.write_back()  # of a copy that another run shares, or that a killed one left
+        try:
+            self._keep(_bytes_of(self._original), self._copy, self._base)
+        except OSError:
             self._copy.unlink(missing_ok=True)
+            self._base.unlink(missing_ok=True)
 
     def _link_to(self, path: Path, name: str) -> None:
         private_folder((self.home / name).parent)
@@ -185,17 +186,25 @@ class VendorHome:
             variables[self._vendor.variable] = str(self.home / self._vendor.usual)
         return variables
 
+    @staticmethod
+    def _keep(data: bytes, *paths: Path) -> None:
+        for path in paths:
+            write_private(path, data, fsync=False)
+
     def write_back(self) -> None:
         """Write refreshed credentials back, if the vendor's own file is unchanged."""
-        if self._vendor is None or self._copied is None:
+        if self._vendor is None:
             return
         with contextlib.suppress(OSError, ValueError, RecursionError, RemitError):  # the agent may have written anything there
-            if _bytes_of(self._original) != self._copied:
+            original = _bytes_of(self._original)
+            if original != _bytes_of(self._base):
                 return
-            before = json.loads(self._copied)
+            before = json.loads(original)
             after = refresh_keys(before, json.loads(_bytes_of(self._copy)), self._vendor.refreshed)
             if after != before:
-                atomic_write(self._original, json.dumps(after, indent=2).encode())
+                refreshed = json.dumps(after, indent=2).encode()
+                atomic_write(self._original, refreshed)
+                self._keep(refreshed, self._base)
 
 
 @contextlib.contextmanager

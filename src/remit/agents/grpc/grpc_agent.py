@@ -15,6 +15,8 @@ from remit.agents.definition import Definition
 from remit.agents.remote import RemoteExecutor
 from remit.core.context import Context
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.system.packages import need
+from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.agents.executors import ExecutorDeps
@@ -48,7 +50,7 @@ class GrpcAgent(RemoteExecutor):
         return self._info.max_timeout_ns / 1e9 if self._info is not None and self._info.max_timeout_ns > 0 else None
 
     async def perform(self, ctx: Context, arguments: Mapping[str, Any]) -> Any:
-        await self.load("remit.agents.grpc.delegation", "grpc")
+        await off_loop(need, "remit.agents.grpc.delegation", "grpc")
         from remit.agents.grpc.delegation import begin, follow
 
         service = self._opened()

@@ -8,7 +8,7 @@ import os
 import random
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -262,67 +262,70 @@ class TaskService:
     # ---- calls that are answered once
 
     async def execute(self, request: pb.ExecuteTaskRequest, more: Pairs = ()) -> DelegateResult:
-        answer: pb.ExecuteTaskResponse = await self._call(lambda calls: calls.ExecuteTask, request, more)
+        answer: pb.ExecuteTaskResponse = await self._call("ExecuteTask", request, more)
         return result_of_task(answer.task)
 
     async def look(self, task_id: str, more: Pairs = ()) -> DelegateResult:
         request = pb.GetTaskStatusRequest(task_id=task_id)
-        answer: pb.GetTaskStatusResponse = await self._call(lambda calls: calls.GetTaskStatus, request, more)
+        answer: pb.GetTaskStatusResponse = await self._call("GetTaskStatus", request, more)
         return result_of_task(answer.task)
 
-    async def cancel(self, task_id: str, reason: str = "", *, force: bool = False, more: Pairs = ()) -> DelegateResult:
+    async def cancel(self, task_id: str, reason: str = "", *, force: bool = False) -> DelegateResult:
         """Returns when it has stopped."""
         request = pb.CancelTaskRequest(task_id=task_id, reason=reason[:1000], force=force)
-        answer: pb.CancelTaskResponse = await self._call(lambda calls: calls.CancelTask, request, more, 2 * ANSWER_SECONDS)
+        answer: pb.CancelTaskResponse = await self._call("CancelTask", request, (), 2 * ANSWER_SECONDS)
         return result_of_task(answer.task)
 
     async def agents(self, more: Pairs = ()) -> list[pb.AgentInfo]:
-        answer: pb.ListAgentsResponse = await self._call(lambda calls: calls.ListAgents, pb.ListAgentsRequest(), more)
+        answer: pb.ListAgentsResponse = await self._call("ListAgents", pb.ListAgentsRequest(), more)
         return list(answer.agents)
 
-    async def _call(self, method: Callable[[Any], Any], request: Any, more: Pairs, seconds: float = ANSWER_SECONDS) -> Any:
+    async def _call(self, method: str, request: Any, more: Pairs, seconds: float = ANSWER_SECONDS) -> Any:
         try:
-            async with asyncio.timeout(seconds):
-                return await method(self._calls())(request, metadata=self._metadata(more))
+            with self._converted_errors():
+                async with asyncio.timeout(seconds):
+                    return await getattr(self._calls(), method)(request, metadata=self._metadata(more))
+        except TimeoutError:
+            raise ConnectionLost(f"{self.address} did not answer within {seconds:g} s.", advice="Try again later.") from None
+
+    @contextlib.contextmanager
+    def _converted_errors(self) -> Iterator[None]:
+        try:
+            yield
         except grpc.aio.AioRpcError as error:
             raise error_of(error, self.address) from None
         except grpc.aio.UsageError as error:
             raise Unavailable(f"The channel to {self.address} is closed: {error}.", advice="Open another one.") from None
-        except TimeoutError:
-            raise ConnectionLost(f"{self.address} did not answer within {seconds:g} s.", advice="Try again later.") from None
 
     # ---- streams
 
     def run(self, request: pb.ExecuteTaskRequest, more: Pairs = ()) -> AsyncGenerator[Chunk]:
         """Start a task and stream it; the first chunk has its id."""
-        return self._read_stream(lambda calls: calls.RunTask, request, more)
+        return self._read_stream("RunTask", request, more)
 
     def stream(self, task_id: str, after: int = 0, more: Pairs = ()) -> AsyncGenerator[Chunk]:
-        return self._read_stream(lambda calls: calls.StreamTask, pb.StreamTaskRequest(task_id=task_id, after=after), more)
+        return self._read_stream("StreamTask", pb.StreamTaskRequest(task_id=task_id, after=after), more)
 
-    async def _read_stream(self, method: Callable[[Any], Any], request: Any, more: Pairs) -> AsyncGenerator[Chunk]:
+    async def _read_stream(self, method: str, request: Any, more: Pairs) -> AsyncGenerator[Chunk]:
         """Raises `ConnectionLost` if the connection breaks or the service is gone."""
         call: Any = None
         reading: asyncio.Task[Any] | None = None
         task_id = getattr(request, "task_id", "")
         try:
-            call = method(self._calls())(request, metadata=self._metadata(more))
-            while True:
-                reading = asyncio.ensure_future(call.read())
-                while not (await asyncio.wait((reading,), timeout=QUIET_SECONDS))[0]:
-                    await self._check_alive(task_id, more)
-                message, reading = await reading, None
-                if message is grpc.aio.EOF:
-                    if await call.code() != grpc.StatusCode.OK:
-                        await call  # raises its final error
-                    return
-                task_id = message.task_id or task_id
-                if (chunk := chunk_of_message(message)) is not None:
-                    yield chunk
-        except grpc.aio.AioRpcError as error:
-            raise error_of(error, self.address) from None
-        except grpc.aio.UsageError as error:
-            raise Unavailable(f"The channel to {self.address} is closed: {error}.", advice="Open another one.") from None
+            with self._converted_errors():
+                call = getattr(self._calls(), method)(request, metadata=self._metadata(more))
+                while True:
+                    reading = asyncio.ensure_future(call.read())
+                    while not (await asyncio.wait((reading,), timeout=QUIET_SECONDS))[0]:
+                        await self._check_alive(task_id, more)
+                    message, reading = await reading, None
+                    if message is grpc.aio.EOF:
+                        if await call.code() != grpc.StatusCode.OK:
+                            await call  # raises its final error
+                        return
+                    task_id = message.task_id or task_id
+                    if (chunk := chunk_of_message(message)) is not None:
+                        yield chunk
         finally:
             if call is not None:
                 call.cancel()

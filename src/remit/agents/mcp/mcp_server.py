@@ -37,14 +37,13 @@ from pydantic import ValidationError
 from remit.agents.command import StarterDeps, approved_files, exit_words, programs_of
 from remit.agents.definition import Definition, ServerTool
 from remit.agents.process.command_process import CommandProcess, Program
-from remit.agents.remote import token_for
+from remit.agents.remote import must_be_private, token_for
 from remit.core.errors import AgentCrashed, Failed, Misused, Refused, RemitError, Stopped, Unavailable
 from remit.core.text import one_line
-from remit.models.bounded_responses import EVENT_BYTES, PLAIN, bound
+from remit.models.bounded_responses import EVENT_BYTES, PLAIN, bound_by
 from remit.system.files import cache_folder, private_folder
 from remit.system.http import parse_target, tls_context
 from remit.system.interpreter import BASIC, listed_environment
-from remit.system.ip_addresses import is_loopback
 from remit.system.mcp_servers import LARGEST_LIST, MOST_TOOLS, SeenTools, note_tools, seen_tools, tool_digest, tool_list_text
 from remit.system.threads import off_loop
 from remit.system.trust import ADVICE, CODE, references_of
@@ -64,10 +63,8 @@ CANCEL_SECONDS = 0.15
 LAST_WORDS_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
 _FIRST_PAUSE_SECONDS = 0.2
-NOISE_LINES = 5_000
-"""Maximum lines that are not messages: some servers print a greeting; one that continues does not speak the protocol."""
-FLOOD_MESSAGES, FLOOD_SECONDS = 20_000, 20.0
-"""More messages in this time than any tool needs."""
+FLOOD_LINES, FLOOD_SECONDS = 20_000, 20.0
+"""More lines in this time than any tool needs."""
 PROGRESS_SECONDS = 0.1
 PAGES = 50
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -330,6 +327,7 @@ class McpServer:
         """The whole life of a connection: this task enters and leaves every context of the library."""
         ended = asyncio.Event()
         fault: RemitError | None = None
+        self._fault = None
         try:
             async with contextlib.AsyncExitStack() as stack:
                 transport = await self._transport(stack, ended)
@@ -356,8 +354,11 @@ class McpServer:
                 self._note_end(fault)
 
     def _note_end(self, fault: RemitError | None) -> None:
-        if fault is not None:
-            self._fault = fault
+        """`fault`: as seen by the library; why its process ended says more."""
+        if isinstance(fault, Unavailable) and isinstance(ended := self._fault, AgentCrashed):
+            words = " ".join(filter(None, (ended.message, one_line(ended.stderr_tail, 500))))
+            fault = Unavailable(f"The MCP server {self.name} cannot be used: {words}", advice=ended.advice)
+        self._fault = fault or self._fault
         self._failures += 1
         pause = min(_FIRST_PAUSE_SECONDS * 2 ** min(self._failures - 2, 10), LONGEST_PAUSE_SECONDS) if self._failures > 1 else 0.0
         self._not_before = time.monotonic() + pause
@@ -407,15 +408,13 @@ class McpServer:
         if token := token_for(self._definition):
             headers["Authorization"] = f"Bearer {token}"
         target = parse_target(expand(self._definition.address, self.name))
-        if headers and target.scheme == "http" and not is_loopback(target.host):
-            raise Misused(
-                f"No token or header is sent to {target.shown} in the clear.", advice="Write https://…, with TLS on the other side."
-            )
+        if headers:
+            must_be_private(target)
         ca_file = self._definition.ca_file
         tls: ssl.SSLContext | bool = True
         if target.scheme == "https":
             tls = tls_context(None if ca_file is None else self._deps.root / ca_file, "ca_file")
-        hooks = {"response": [bound]}
+        hooks = {"response": [bound_by(httpx2.AsyncByteStream)]}
         return httpx2.AsyncClient(
             verify=tls, headers={**PLAIN, **headers}, timeout=httpx2.Timeout(30.0, read=None), trust_env=False, event_hooks=hooks
         )
@@ -481,9 +480,8 @@ async def _stdio(spawned: CommandProcess, ended: asyncio.Event, note_flood: Call
 
 
 async def _messages(stdout: asyncio.StreamReader, note_flood: Callable[[str], None]) -> AsyncIterator[SessionMessage]:
-    """Messages of a server, within limits."""
-    noise = count = 0
-    since = time.monotonic()
+    """Messages of a server, within limits. Other lines are ignored: some servers print a greeting."""
+    count, since = 0, time.monotonic()
     while True:
         try:
             line = await stdout.readline()
@@ -494,18 +492,14 @@ async def _messages(stdout: asyncio.StreamReader, note_flood: Callable[[str], No
             return
         if not line:
             return
+        count += 1
+        if count == FLOOD_LINES:
+            if (took := time.monotonic() - since) < FLOOD_SECONDS:
+                note_flood(f"it sent {count} lines in {took:.1f} s")
+                return
+            count, since = 0, time.monotonic()
         try:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:
-            noise += 1
-            if noise > NOISE_LINES:
-                note_flood(f"it printed {NOISE_LINES} lines that are not messages")
-                return
             continue
         yield SessionMessage(message)
-        count += 1
-        if count == FLOOD_MESSAGES:
-            if (took := time.monotonic() - since) < FLOOD_SECONDS:
-                note_flood(f"it sent {count} messages in {took:.1f} s")
-                return
-            count, since = 0, time.monotonic()

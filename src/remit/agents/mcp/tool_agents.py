@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.command import approved_files
@@ -26,6 +27,7 @@ from remit.core.text import one_line, shorten
 from remit.runtime.output_schema import check_schema
 from remit.runtime.perform import looks_like_return
 from remit.system.mcp_servers import SeenTools, note_tools, seen_tools, server_key, tool_digest, tools_in
+from remit.system.packages import need
 from remit.system.threads import off_loop
 from remit.system.trust import ADVICE, SETTINGS_FILES
 
@@ -88,7 +90,7 @@ def tools_of(declared: Declaration, definition: Definition, root: Path, trust: "
         return ServerTools(definitions=tuple(definitions.values()), unapproved=tuple(unapproved), problems=_lines(declared, problems))
     fault = "its tools are not known yet" if seen is None else seen.fault.rstrip(".") or "it offers no tool that may be used"
     spec = replace(definition.spec, description=f"{definition.spec.description} Not available: {fault}.")
-    alone = replace(definition, spec=spec, mcp=replace(server, fault=fault))
+    alone = definition.having(spec=spec, mcp=replace(server, fault=fault))
     return ServerTools(definitions=(alone,), problems=_lines(declared, [*problems, fault]))
 
 
@@ -124,7 +126,7 @@ def _definition_of(server: Definition, tool: Mapping[str, Any], mcp: ServerTool)
         parameters_schema=_parameters_of(tool.get("inputSchema")),
         output_schema=output if isinstance(output, dict) else None,
     )
-    return replace(server, spec=spec, mcp=mcp, tools=None)
+    return server.having(spec=spec, mcp=mcp, tools=None)
 
 
 def _parameters_of(schema: Any) -> dict[str, Any]:
@@ -159,7 +161,7 @@ class ToolAgent(RemoteExecutor):
         assert tool is not None
         if not tool.tool:
             raise Unavailable(f"The MCP server {tool.server} cannot be used: {tool.fault}.", advice=ADVICE)
-        await self.load("remit.agents.mcp.mcp_server", "mcp")
+        await off_loop(need, "remit.agents.mcp.mcp_server", "mcp")
         result = await self._deps.mcp_servers.get(self.definition).call(tool, arguments, ctx)
         if result.is_error:
             said = " ".join(block.text for block in result.content if block.type == "text").strip() or "it did not say why"
@@ -234,15 +236,6 @@ def _block(block: Any, path: Path) -> Any:
 # ---- descriptions
 
 
-@dataclass(frozen=True, slots=True)
-class _DescribingDeps:
-    """Dependencies of servers that are started only to be described."""
-
-    processes: ProcessPool
-    root: Path
-    trust: "ProjectTrust | None"
-
-
 def describe_unknown(root: Path, settings: "Settings", trust: "ProjectTrust", *, asked: bool = False) -> dict[str, str]:
     """Start approved servers with unknown tools to read their tool lists. Returns failures by name. Call it on a thread.
 
@@ -255,21 +248,23 @@ def describe_unknown(root: Path, settings: "Settings", trust: "ProjectTrust", *,
             key = server_key(root, declared.name, declared.table)
             seen = seen_tools(key)
             if seen is None or (asked and seen.fault):
-                unknown.append(replace(definition, mcp=replace(definition.mcp, key=key)))
+                unknown.append(definition.having(mcp=replace(definition.mcp, key=key)))
     seconds = START_SECONDS if asked else DESCRIBE_SHARE * settings.describe_seconds
     return asyncio.run(_describe(unknown, root, trust, seconds)) if unknown else {}
 
 
 async def _describe(definitions: Sequence[Definition], root: Path, trust: "ProjectTrust", seconds: float) -> dict[str, str]:
     try:
-        from remit.agents.mcp.mcp_server import McpServer
-    except ModuleNotFoundError as error:
-        return {one.name: f"{error.name} is not installed: pip install 'remit[mcp]'" for one in definitions}
+        need("remit.agents.mcp.mcp_server", "mcp")
+    except Unavailable as error:
+        return {one.name: f"{error.message.rstrip('.')}: {error.advice}" for one in definitions}
+    from remit.agents.mcp.mcp_server import McpServer
+
     pool = ProcessPool(project="describe", owner_id=f"{os.getpid()}")
     faults: dict[str, str] = {}
 
     async def describe(definition: Definition) -> None:
-        server = McpServer(definition, _DescribingDeps(pool, root, trust))
+        server = McpServer(definition, SimpleNamespace(processes=pool, root=root, trust=trust))
         try:
             async with asyncio.timeout(seconds):
                 await server.describe()

@@ -86,6 +86,8 @@ def _length(arguments: Mapping[str, Any] | str) -> int:
 FAULT_CHARACTERS = 3000
 CHILDREN_SHARE = 0.3
 """Share of the time left at the soft deadline in which children may still finish."""
+CANCEL_SECONDS = 0.15
+"""Time limit for a cancelled request to close its connection and to draw what it cost."""
 _NOBODY_WAITS = "its caller no longer waits for it"
 _TIME_IS_UP = "its caller must return its result"
 
@@ -208,10 +210,6 @@ class ConversationOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationEnd:
     text: str
-    messages: list[Message]
-    """The whole conversation, including the earlier part."""
-    asked: int
-    """Number of requests."""
     ended: EndReason
     """Why its last reply ended."""
 
@@ -247,7 +245,7 @@ class _Conversation:
             if reply.calls:
                 await self._call(reply.calls, note)
             elif asked.reply.text.strip() or asked.ended is EndReason.REFUSED or not await self._is_asked_again():
-                return ConversationEnd(text=asked.reply.text, messages=self._messages, asked=self._asked, ended=asked.ended)
+                return ConversationEnd(text=asked.reply.text, ended=asked.ended)
 
     # ---- asking
 
@@ -287,6 +285,10 @@ class _Conversation:
                     return await asking
                 await asyncio.wait([asking], timeout=max(0.0, ending.remaining * HANDING_IN_SHARE))
             return asking.result() if asking.done() else None
+        except asyncio.CancelledError:  # what it cost until now is drawn before the delegation ends
+            asking.cancel()
+            await asyncio.wait([asking], timeout=CANCEL_SECONDS)
+            raise
         except Stopped as error:
             if error.code == "BUDGET_EXCEEDED" and not isinstance(error, OutOfTime):
                 raise OutOfTime(error.message, code=error.code, advice=error.advice) from error
