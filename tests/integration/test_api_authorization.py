@@ -88,3 +88,21 @@ async def test_long_polls_count_as_streams_and_end_on_token_revocation(harness: 
     async with asyncio.timeout(60):
         assert (await waiting).status_code == 401
     await harness.remit.cancel(task_id)
+
+
+async def test_grant_of_an_agent_covers_no_agent_file_whose_name_begins_with_it(tmp_path: Path) -> None:
+    """A project file chooses its own name; only operations of a target are covered by the name of the target."""
+    folder = tmp_path / ".remit" / "agents"
+    folder.mkdir(parents=True)
+    for name in ("helper", "helper.x", "text.more"):
+        (folder / f"{name}.md").write_text(f"---\nname: {name}\ndescription: Helps.\nremit: {{command: [cat]}}\n---\nHelp.\n")
+    (folder / "other.py").write_text('from remit import agent\n\n\n@agent("helper.y")\nasync def y() -> int:\n    return 1\n')
+    async with http_harness(tmp_path) as harness:
+        client = await harness.client(harness.token("eve", ONLY, agents=("helper", "text")))
+        listed = {one["name"] for one in (await client.get("/v1/agents")).json()["agents"]}
+        assert listed == {"helper", "text.count"}
+        for operation in ("x", "y"):
+            answer = await client.post("/v1/tasks", json={"target": "helper", "operation": operation, "parameters": {"task": "Help."}})
+            assert answer.status_code in (400, 403), answer.text
+        full = await harness.client(harness.token("ada", ONLY, agents=("helper.x",)))
+        assert [one["name"] for one in (await full.get("/v1/agents")).json()["agents"]] == ["helper.x"]

@@ -104,6 +104,18 @@ async def test_agent_without_tools_can_delegate_nothing(tmp_path: Path) -> None:
     assert "you have none" in server.requests[1].last.text
 
 
+async def test_tools_that_name_an_agent_offer_no_agent_whose_name_begins_with_it(tmp_path: Path) -> None:
+    calls = [Call("delegate", target="helper", operation="x", parameters={"task": "Help."}), DONE]
+    (tmp_path / ".remit" / "agents").mkdir(parents=True)
+    for name in ("helper", "helper.x"):
+        file = f"---\nname: {name}\ndescription: Helps.\nremit: {{command: [cat]}}\n---\nHelp.\n"
+        (tmp_path / ".remit" / "agents" / f"{name}.md").write_text(file)
+    async with model_project(tmp_path, calls, tools=["helper", "count"]) as (remit, server):
+        done = await ask_thinker(remit)
+        assert "helper has no operations" in server.requests[-1].last.text
+        assert not await remit.children(done.session_id)
+
+
 async def test_six_turns_without_a_valid_call_fail(tmp_path: Path) -> None:
     async with model_project(tmp_path, lambda _: Stray("run_shell", command="ls")) as (remit, server):
         result = await ask_thinker(remit)

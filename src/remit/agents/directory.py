@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from remit.agents.function import FunctionAgent
 from remit.agents.python_files import FileAgent, FolderDescription, UnapprovedAgent, agents_in, fault_in
 from remit.agents.routing import operation_problems
-from remit.core.agents import AGENT_FOLDERS, NOT_APPROVED, ROLES, AgentSpec, is_built_in, must_not_be_reserved
+from remit.core.agents import AGENT_FOLDERS, NOT_APPROVED, ROLES, AgentSpec, is_built_in, is_operation, must_not_be_reserved
 from remit.core.errors import Misused, RemitError, Unavailable
 from remit.core.ports import AgentPort
 from remit.core.settings import Settings
@@ -157,6 +157,13 @@ class Directory:
         if found is None and isinstance(target := self._agents.get(name.partition(".")[0]), UnapprovedAgent):
             return target  # its operations are known only after approval
         return found
+
+    def includes(self, listed: str, name: str) -> bool:
+        """Whether a list of agents or a grant that names `listed` includes the agent `name`: `worker` includes `worker.read_file`."""
+        if name == listed or not name.startswith(f"{listed}."):
+            return name == listed
+        agent, named = self.find(name), self.find(listed)
+        return agent is None or is_operation(agent.spec, listed, None if named is None else named.spec)
 
     def definition_hash(self, name: str) -> str:
         """Hash of an agent's declaration, including its code if readable: equal in all processes that would execute it alike."""
@@ -314,7 +321,9 @@ class Directory:
         known = {*self._agents, *self._roles}
         for definition in self._definitions.values():
             if definition.kind is Kind.MODEL:
-                yield from ((definition.spec, f"tools: {fault}") for fault in unreached(definition.tools or (), known, self._offers))
+                yield from (
+                    (definition.spec, f"tools: {fault}") for fault in unreached(definition.tools or (), known, self._offers, self.includes)
+                )
 
     def _line_of(self, name: str, fault: str) -> str:
         declared = self.declarations.known.get(name)

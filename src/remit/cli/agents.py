@@ -352,8 +352,8 @@ def _check_models(models: list[str], project: Project) -> None:
 
 def _check_tools(tools: str, project: Project) -> tuple[str, ...]:
     names = tuple(one.strip() for one in COMMA.split(tools) if one.strip())
-    reached = reach_of(names)
-    faults = [*reached.notes, *(f"tools: {fault}" for fault in unreached(reached.tools or (), project.directory.names(), ()))]
+    reached, directory = reach_of(names), project.directory
+    faults = [*reached.notes, *(f"tools: {fault}" for fault in unreached(reached.tools or (), directory.names(), (), directory.includes))]
     if faults:
         raise Misused(faults[0].rstrip(".") + ".", advice="Nothing was written. `remit agents` lists all agents.")
     return names

@@ -224,6 +224,24 @@ def is_helper(caller: AgentSpec, spec: AgentSpec) -> bool:
     return bool(dot) and target in BUILTIN_TARGETS and is_built_in(spec)
 
 
+_OPERATIONS = frozenset({"function", "mcp", "remote", NOT_APPROVED})
+"""Kinds of agents that can be operations of a target: functions, tools of an MCP server, operations of a registered agent."""
+
+
+def is_operation(spec: AgentSpec, target: str, named: AgentSpec | None) -> bool:
+    """Whether an agent whose name begins with `target` is an operation of it. `named`: the agent that has the name `target` itself.
+
+    An agent of a file or table is an operation of nothing: a project file chooses its name, and could extend what a person granted."""
+    if target in (*BUILTIN_TARGETS, FLOW, RESULTS):
+        return True
+    return spec.kind in _OPERATIONS and (named is None or _origin(named) == _origin(spec))
+
+
+def _origin(spec: AgentSpec) -> str:
+    """Of a function its module or file."""
+    return spec.source.rpartition(":")[0] if spec.kind == "function" else spec.source
+
+
 def is_role(spec: AgentSpec) -> bool:
     """Whether it is a built-in role, whatever executes it; a replaced role belongs to the project."""
     return spec.source.startswith(_ROLE)

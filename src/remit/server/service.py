@@ -43,7 +43,7 @@ from remit.core.result import Return
 from remit.core.states import State
 from remit.runtime.engine import LiveHandle
 from remit.runtime.tool.delegate_tool import DelegateTool
-from remit.server.tokens import Permission, Principal
+from remit.server.tokens import Grants, Permission, Principal
 from remit.system.artifact_files import read_bounded
 from remit.system.beneath import path_inside
 from remit.system.liveness import below, is_gone, living_owners
@@ -152,7 +152,7 @@ class Service:
             request = self.tool.read(arguments, *extras)
         except DelegateError:
             request = self.tool_for(call).read(arguments, *extras)  # names only agents that the caller may use
-        if forbidden := [name for name in request.agents if not grants.may_use(name)]:
+        if forbidden := [name for name in request.agents if not self._may_use(grants, name)]:
             raise Refused(
                 f"{principal.name} may not use {forbidden[0]}.",
                 code="FORBIDDEN",
@@ -172,7 +172,10 @@ class Service:
     def tool_for(self, call: Call) -> DelegateTool:
         """The delegate tool with the agents that the caller may use."""
         grants = call.principal.grants
-        return self.tool if grants.agents is None else DelegateTool(self.remit, among=lambda spec: grants.may_use(spec.name))
+        return self.tool if grants.agents is None else DelegateTool(self.remit, among=lambda spec: self._may_use(grants, spec.name))
+
+    def _may_use(self, grants: Grants, name: str) -> bool:
+        return grants.agents is None or grants.may_use(name, is_operation=self.remit.directory.includes(parts_of(name)[0], name))
 
     async def begin(self, call: Call, arguments: Mapping[str, Any]) -> Handle:
         """`read` and `execute`."""
@@ -346,7 +349,7 @@ class Service:
     def agents(self, call: Call) -> Sequence[AgentSpec]:
         """Those the caller may use, the project's own first."""
         self._require(call, Permission.DELEGATE)
-        return [spec for spec in self.tool.catalogue.specs if call.principal.grants.may_use(spec.name)]
+        return [spec for spec in self.tool.catalogue.specs if self._may_use(call.principal.grants, spec.name)]
 
     def agent_info(self, spec: AgentSpec) -> AgentInfo:
         limits = self.remit.settings.limits_for(spec.name)

@@ -93,11 +93,12 @@ class Grants(BaseModel):
     streams: _Count | None = None
     """Open at once."""
 
-    def may_use(self, agent: str) -> bool:
-        """`worker` covers `worker.read_file`."""
+    def may_use(self, agent: str, *, is_operation: bool = True) -> bool:
+        """`worker` covers `worker.read_file`, if that is an operation of the target."""
         if self.agents is None:
             return True
-        return any(fnmatchcase(name, pattern) for name in (agent, agent.partition(".")[0]) for pattern in self.agents)
+        names = (agent, agent.partition(".")[0]) if is_operation else (agent,)
+        return any(fnmatchcase(name, pattern) for name in names for pattern in self.agents)
 
     def to_dict(self) -> dict[str, Any]:
         return self.model_dump(exclude_none=True, by_alias=True)

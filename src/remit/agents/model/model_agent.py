@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 from remit.agents.definition import Definition, checked_task
 from remit.agents.model.context_window import ASKED_TOKENS, characters_in, fitted, from_plain, is_struck, room_in, to_plain, tokens_of_text
 from remit.agents.model.conversation import ConversationEnd, ConversationOptions, offer_of, pending_calls, talk
-from remit.agents.model_agents import is_reached
 from remit.agents.prompt import closing_prompt, going_on_prompt, model_prompt, repair_prompt, system_prompt
 from remit.agents.transcript import TextBuffer, Words, has_return
-from remit.core.agents import AgentSpec, Answers
+from remit.core.agents import BUILTIN_TARGETS, AgentSpec, Answers
 from remit.core.context import Context
 from remit.core.delegate_requests import json_text
 from remit.core.delegate_results import READ, SUMMARISE, shorten_result
@@ -26,7 +25,7 @@ from remit.models.client import Models
 from remit.runtime.output_schema import schema_faults
 from remit.runtime.receive import read_answer
 from remit.runtime.return_format import return_schema, value_repair
-from remit.runtime.tool.delegate_tool import DelegateTool
+from remit.runtime.tool.delegate_tool import Agents, DelegateTool
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -55,10 +54,10 @@ def value_in(answer: str) -> Any:
 _RESULTS = (READ, SUMMARISE)
 
 
-def reachable(tools: Sequence[str] | None, itself: str) -> Callable[[AgentSpec], bool]:
+def reachable(tools: Sequence[str] | None, itself: str, agents: Agents) -> Callable[[AgentSpec], bool]:
     """`tools`: names of agents and targets, `target.operation`, `target.*`; None: the built-in ones."""
-    entries = None if tools is None else [entry.removesuffix(".*") for entry in tools]
-    return lambda spec: spec.name != itself and (spec.name in _RESULTS or is_reached(spec.name, entries))
+    entries = BUILTIN_TARGETS if tools is None else [entry.removesuffix(".*") for entry in tools]
+    return lambda spec: spec.name != itself and (spec.name in _RESULTS or any(agents.includes(entry, spec.name) for entry in entries))
 
 
 # ---- progress
@@ -148,8 +147,8 @@ class _Run:
     choice: Choice
 
     async def answer(self, arguments: Mapping[str, Any]) -> str:
-        tools = self.agent.definition.tools
-        tool = None if tools == () else DelegateTool(self.agent.delegator, reachable(tools, self.agent.spec.name))
+        tools, delegator = self.agent.definition.tools, self.agent.delegator
+        tool = None if tools == () else DelegateTool(delegator, reachable(tools, self.agent.spec.name, delegator.directory))
         messages = self._first_messages(arguments, tool)
         last = messages[-1]
         if isinstance(last, Reply) and not last.calls:

@@ -55,6 +55,9 @@ class Agents(Protocol):
 
     def specs(self) -> Sequence[AgentSpec]: ...
     def find(self, name: str) -> AgentPort | None: ...
+    def includes(self, listed: str, name: str) -> bool:
+        """Whether a list of agents or a grant that names `listed` includes the agent `name`."""
+        ...
 
 
 class Delegator(Protocol):
