@@ -1,5 +1,6 @@
 """Pending commits: the next command commits the changes of a killed one; every commit names its session."""
 
+import json
 import os
 import re
 import signal
@@ -83,12 +84,28 @@ def test_pending_commit_of_a_live_process_is_taken_over_after_a_timeout(board: B
     (board.root / "made.txt").write_text("made\n")
     pending = PendingCommit(subject="task 1: theirs", paths=("made.txt",), since=board.clock.wall())
     place = board.root / pending.note
-    place.write_bytes(pending.to_bytes())
+    place.write_bytes(pending.to_bytes(board.root))
     assert board.recover() == ()
-    place.write_bytes(replace(pending, since=pending.since - GIVEN_UP_SECONDS - 1).to_bytes())
+    place.write_bytes(replace(pending, since=pending.since - GIVEN_UP_SECONDS - 1).to_bytes(board.root))
     (warning,) = board.recover()
     assert "task 1: theirs" in warning
     assert not place.exists()
+    assert board.recover() == ()
+
+
+@pytest.mark.parametrize("made_in", ["nowhere", "another project"])
+def test_note_that_came_with_a_clone_commits_nothing(board: Board, tmp_path: Path, made_in: str) -> None:
+    (board.root / "private.txt").write_text("not meant for git\n")
+    pending = PendingCommit(subject="task 1: theirs", paths=("private.txt",), since=0.0)
+    note = json.loads(pending.to_bytes(tmp_path / "other"))
+    if made_in == "nowhere":
+        del note["seal"]
+        note["since"] = "never"
+    (board.root / pending.note).write_text(json.dumps(note))
+    outcome = record(board, NewTask(text="Third"))
+    assert any("private.txt" in warning and "not made here" in warning for warning in outcome.warnings)
+    assert subjects(board)[:2] == ["task 3: create", "task 2: create"]
+    assert git(board.root, "log", "--all", "--format=%H", "--", "private.txt") == ""
     assert board.recover() == ()
 
 

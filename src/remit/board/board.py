@@ -228,7 +228,7 @@ class Board:
         elif found.is_drawn and not found.versions and hash_of(_drawn(found.file.state)) == found.file.drawn:
             return False  # otherwise state.json was edited by hand, and TODO.md is an older drawing
         began = numbers_of(found.file.state)
-        files = {**draft.files, **({draft.commit.note: draft.commit.to_bytes()} if draft.commit is not None else {})}
+        files = {**draft.files, **({draft.commit.note: draft.commit.to_bytes(self.root)} if draft.commit is not None else {})}
         draft.notices += self._write_once(draft, edits, before, files, draft.moves)
         for _ in range(_ROUNDS):
             if next(user_edits.displaced_versions(self.root / LEFT), None) is None:

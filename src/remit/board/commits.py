@@ -4,7 +4,8 @@ The commit is built in a private copy of the index, so the user's staged changes
 user's index untouched. Name, hooks, filters and signature are the user's. A failure is a warning (`GIT_COMMIT_FAILED`). Blocking.
 
 A pending commit is noted in the same write set as its files, and made when the change is written. Then the note is removed, whatever the
-outcome; only a commit that must wait (a merge in progress) stays noted. The next change makes the commits that ended processes left."""
+outcome; only a commit that must wait (a merge in progress) stays noted. The next change makes the commits that ended processes left. A
+note counts only where it was made: one that came with a clone could name any file of the project."""
 
 import contextlib
 import json
@@ -22,6 +23,7 @@ from remit.core.errors import ErrorInfo, RemitError, Unavailable
 from remit.core.text import list_some, one_line, shorten
 from remit.system.files import atomic_write, file_lock
 from remit.system.git import BARE, COMMIT_LOCK, Git, GitFailed, operation_in
+from remit.system.ownership import is_sealed, seal
 from remit.system.processes import ProcessIdentity
 
 if TYPE_CHECKING:
@@ -397,8 +399,20 @@ class PendingCommit(ProcessIdentity):
         """Path of its note, relative to the root."""
         return f"{NOTES}/{self.name}.json"
 
-    def to_bytes(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
+    def to_bytes(self, root: Path) -> bytes:
+        said = asdict(self)
+        with contextlib.suppress(RemitError, OSError):  # without a key the change is still written, and committed unless it is interrupted
+            said["seal"] = seal(self._sealed_text(root))
+        return json.dumps(said).encode()
+
+    def is_made_here(self, root: Path, found: object) -> bool:
+        """Whether this user's remit made the note with this seal, in this project."""
+        with contextlib.suppress(RemitError, OSError):
+            return is_sealed(self._sealed_text(root), found)
+        return False
+
+    def _sealed_text(self, root: Path) -> str:
+        return json.dumps([os.path.realpath(root), self.name, self.subject, self.paths, self.deleted, self.session_id])
 
     def is_left(self, now: float) -> bool:
         """Whether no live process will make it."""
@@ -412,7 +426,7 @@ class PendingCommit(ProcessIdentity):
         note = board.root / self.note
         if made.later and note.exists():
             with contextlib.suppress(RemitError):  # it counts as left once this process has ended, if not at once
-                atomic_write(note, replace(self, since=0.0).to_bytes())
+                atomic_write(note, replace(self, since=0.0).to_bytes(board.root))
             return replace(made, warning=f"{made.warning} The next command of the board tries again.")
         with contextlib.suppress(OSError):
             note.unlink()
@@ -424,7 +438,14 @@ class PendingCommit(ProcessIdentity):
 def make_left_commits(board: "Board") -> Iterator[str]:
     """Make the commits that ended processes left. Returns a line for each."""
     now = board.clock.wall()
-    notes = [one for path in (board.root / NOTES).iterdir() if (one := _read_note(path)) is not None]
+    notes = []
+    for pending, found in filter(None, map(_read_note, (board.root / NOTES).iterdir())):
+        if pending.is_made_here(board.root, found):
+            notes.append(pending)
+            continue
+        with contextlib.suppress(OSError):
+            (board.root / pending.note).unlink()
+        yield f"Not committed, as its note was not made here: {list_some(list(map(one_line, pending.paths)), 5) or 'the board'}."
     for pending in sorted(notes, key=lambda one: one.since):
         if not pending.is_left(now):
             continue
@@ -437,13 +458,13 @@ def make_left_commits(board: "Board") -> Iterator[str]:
             return
 
 
-def _read_note(path: Path) -> PendingCommit | None:
-    """None: missing or invalid."""
+def _read_note(path: Path) -> tuple[PendingCommit, object] | None:
+    """With its seal. None: missing or invalid."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         said = json.loads(path.read_bytes())
         found = PendingCommit(**{one.name: said[one.name] for one in fields(PendingCommit) if one.name in said})
         if found.name == path.stem and "pid" in said:
-            return replace(found, paths=tuple(map(str, found.paths)), deleted=tuple(map(str, found.deleted)))
+            return replace(found, paths=tuple(map(str, found.paths)), deleted=tuple(map(str, found.deleted))), said.get("seal")
     return None
 
 
