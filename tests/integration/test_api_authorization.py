@@ -4,13 +4,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import pytest_asyncio
 from http_harness import Harness, http_harness
 
 from remit import RemitError
-from support.server import Call, Grants, Permission, Principal
+from support.server import OWNER, Call, Delegations, Grants, Permission, Principal, Progress
 
 ONLY = frozenset({Permission.DELEGATE})
 
@@ -46,6 +47,20 @@ async def test_caller_sees_only_agents_it_may_use(harness: Harness) -> None:
         assert answer.status_code in (400, 404), output
         assert not any(f'"{name}"' in output or f"{name}," in output for name in ("slow", "loud", "fails", "seconds")), output
     assert (await client.post("/v1/tasks", json={"target": "slow", "parameters": {}})).status_code == 403
+
+
+async def test_text_of_internal_errors_reaches_only_the_owner(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    async def broken(*given: object) -> NoReturn:
+        raise ValueError("cannot open /srv/private/records.db")
+
+    tools = Delegations(harness.service, 5.0)
+    tools.tools["list_agents"] = broken
+    for principal, is_visible in ((Principal(name="token:a"), False), (OWNER, True)):
+        answer = await tools.call("list_agents", {}, Progress(None, None), Call(principal=principal, api="mcp"))
+        assert answer.is_error
+        assert ("/srv/private" in str(answer)) is is_visible
+        assert ("Internal server error" in str(answer)) is not is_visible
+    assert "/srv/private" in caplog.text
 
 
 async def test_see_all_does_not_permit_continuing_tasks_of_others(harness: Harness) -> None:

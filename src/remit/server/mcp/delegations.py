@@ -5,6 +5,7 @@ s if requested, and a handle is returned in time. On stdin and stdout the caller
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -33,6 +34,7 @@ from remit.system.liveness import Stuck, below, living_owners, signs_with_childr
 from remit.system.threads import off_loop
 from remit.system.trust import summary_of
 
+log = logging.getLogger("remit.server.mcp")
 LOCAL = Call(principal=OWNER, api="mcp")
 FARTHEST = 10**9
 HEARTBEAT_SECONDS = 10.0
@@ -150,8 +152,12 @@ class Delegations:
             return await self.tools[name](arguments or {}, progress, call)
         except RemitError as error:
             return answers.answer(answers.error_document(error, _agent_of(arguments)), is_error=True)
-        except Exception as error:  # noqa: BLE001 - clients get an error, never a traceback
-            fault = RemitError(f"{name} failed: {type(error).__name__}: {error}"[:400], advice="See `remit history`.")
+        except Exception as error:
+            log.error("The MCP tool %s failed because of a bug in remit.", name, exc_info=error)
+            if call.principal.is_local:
+                fault = RemitError(f"{name} failed: {type(error).__name__}: {error}"[:400], advice="See `remit history`.")
+            else:  # the text may name paths, addresses and values of this machine
+                fault = RemitError("Internal server error.", advice="The server's log has the details.")
             return answers.answer(answers.error_document(fault), is_error=True)
 
     def catalogue_for(self, call: Call) -> Catalogue:
