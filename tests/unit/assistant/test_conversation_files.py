@@ -107,6 +107,15 @@ def test_conversation_is_shown_as_markdown(tmp_path: Path) -> None:
     assert "All done." in text
 
 
+def test_exported_name_of_a_tool_is_text(tmp_path: Path) -> None:
+    kept = Conversations(tmp_path)
+    call = ToolCall(call_id="1", name="</summary>\n\n<img src=x onerror=alert(1)>", arguments={})
+    make_conversation(kept, Reply(calls=(call,), model="m"))
+    text = export_text(kept.open("latest"))
+    assert "<img" not in text
+    assert "<summary>&lt;/summary&gt; &lt;img src=x onerror=alert(1)&gt;</summary>" in text
+
+
 def test_listing_survives_any_file_in_the_folder(tmp_path: Path) -> None:
     kept = Conversations(tmp_path)
     good = make_conversation(kept, *LINES)

@@ -1,12 +1,13 @@
 """A conversation as Markdown."""
 
+import html
 import json
 from datetime import UTC, datetime
 
 from remit.builtin.assistant.conversations import Conversation, MessageLine, SummaryLine, reply_of
 from remit.core.deadline import iso
 from remit.core.model_messages import Reply, ToolCall, UserMessage
-from remit.core.text import code_block
+from remit.core.text import code_block, one_line
 
 
 def export_text(conversation: Conversation) -> str:
@@ -38,4 +39,4 @@ def _in_markdown(line: MessageLine) -> str:
 
 def _call(call: ToolCall) -> str:
     arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, ensure_ascii=False)
-    return f"<details><summary>{call.name}</summary>\n\n{code_block(arguments)}\n\n</details>"
+    return f"<details><summary>{html.escape(one_line(call.name))}</summary>\n\n{code_block(arguments)}\n\n</details>"
