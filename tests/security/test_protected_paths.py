@@ -222,6 +222,33 @@ async def test_path_that_starts_with_a_tilde_is_refused(tmp_path: Path) -> None:
     assert [path.name for path in os.scandir(tmp_path)] == [".remit"]
 
 
+KEY_FILES = (
+    "service-account.json", "keys/service_account.json", "serviceAccountKey.json", "prod-service-account.json", "service-account-prod.json",
+    "app-firebase-adminsdk-x1y2.json", "application_default_credentials.json", "client_secret_123.apps.googleusercontent.com.json",
+    "AuthKey_ABC123.p8", "kubeconfig", "prod.kubeconfig", ".config/gcloud/x.db", ".config/gh/hosts.yml", ".vault-token", ".authinfo",
+    ".dockercfg", ".s3cfg", ".boto", ".my.cnf", ".cargo/credentials.toml",
+)  # fmt: skip
+
+
+def test_well_known_key_files_are_secret() -> None:
+    assert [path for path in KEY_FILES if protection_of(path) is not Protection.SECRET] == []
+    ordinary = (
+        "service-account.yaml",
+        "service-account.ts",
+        "service-account.schema.json",
+        "accounts.json",
+        "client.json",
+        "docs/kubeconfig.md",
+    )
+    assert [path for path in ordinary if protection_of(path) is not None] == []
+
+
+async def test_worker_reads_no_service_account_key(tmp_path: Path) -> None:
+    (tmp_path / "service-account.json").write_text('{"type": "service_account"}')
+    async with Remit.open(tmp_path) as remit:
+        assert not (await remit.delegate("worker.read_file", path="service-account.json")).ok
+
+
 def test_every_spelling_of_a_protected_path_is_protected() -> None:
     for path in (*FORBIDDEN, *ASKED):
         if path != "pyproject.toml":

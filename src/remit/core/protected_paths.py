@@ -34,10 +34,13 @@ PYPROJECT = "pyproject.toml"
 _ANYWHERE = {
     Protection.SECRET: r"""
         (?: \.env | \.env\.[^/]+ | [^/]*\.env | \.netrc | \.pgpass | \.npmrc | \.pypirc | \.git-credentials | \.htpasswd
-          | credentials(?:\.json)? | secrets\.(?:y[^/]*ml|json|toml)
-          | [^/]*\.(?:pem|key|p12|pfx|jks|keystore|kdbx|ppk)
+          | credentials(?:\.json|\.toml)? | secrets\.(?:y[^/]*ml|json|toml)
+          | [^/]*service[-_]?account(?:[-_]?keys?)?(?:[-_][^/.]*)?\.json | [^/]*firebase[-_]?adminsdk[^/]*\.json
+          | application_default_credentials\.json | client_secrets?(?:_[^/]*)?\.json
+          | [^/]*\.(?:pem|key|p8|p12|pfx|jks|keystore|kdbx|ppk|kubeconfig) | kubeconfig
+          | \.authinfo(?:\.gpg)? | \.vault-token | \.dockercfg | \.s3cfg | \.boto | \.my\.cnf
           | id_(?:rsa|dsa|ecdsa|ed25519)[^/]* )
-        | \.(?:ssh|aws|gnupg|kube|docker|azure) (?:/.*)?
+        | \.(?:ssh|aws|gnupg|kube|docker|azure) (?:/.*)? | \.config/(?:gcloud(?:/.*)?|gh/hosts\.yml)
         """,
     Protection.GIT: r"(?: \.git | git~1 ) (?:/.*)?",
     Protection.RECORD: r"(?: \.remit | \.local/state/remit ) (?:/.*)?",
