@@ -21,7 +21,7 @@ from remit.core.agents import AgentSpec, Answers, Isolation, WorkspaceKind, requ
 from remit.core.cache import cache_seconds
 from remit.core.choice import By
 from remit.core.errors import Misused
-from remit.core.parameters import declared_names
+from remit.core.parameters import WrongParameters, declared_names
 from remit.core.policy import Effect
 from remit.system.packages import offered
 
@@ -76,7 +76,15 @@ COMMA = re.compile(r",(?![^()]*\))")
 
 Text = Annotated[str, Field(strict=True)]
 Words = tuple[Text, ...]
-Seconds = Annotated[float, Field(gt=0, lt=float("inf"))]
+
+
+def _no_switch(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("write a number, not true or false")  # pydantic would read them as 1 and 0
+    return value
+
+
+Seconds = Annotated[float, Field(gt=0, lt=float("inf")), BeforeValidator(_no_switch)]
 
 
 def _split_names(value: Any) -> Any:
@@ -223,7 +231,7 @@ class Hedge(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     after: Annotated[str, Field(pattern=r"^p([1-9][0-9])$")] = "p90"
     """Share of earlier runs that were faster, after which a second run starts."""
-    extra: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.1
+    extra: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_no_switch)] = 0.1
     """Maximum second runs per first run."""
 
 
@@ -262,7 +270,7 @@ class DefinitionTable(BaseModel):
     slots: Annotated[int, Field(ge=1, strict=True)] | None = None
     tools: Names | None = None
     requests: Annotated[int, Field(ge=1, le=10_000, strict=True)] | None = None
-    temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False), BeforeValidator(_no_switch)] | None = None
     output_schema: dict[str, Any] | None = None
     languages: Names = ()
     operations: Annotated[Names, AfterValidator(_without_slash)] = ()
@@ -548,9 +556,12 @@ def checked_task(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_parameters(spec: AgentSpec, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters under the agent's own names, with all that its schema requires. Raises `Misused`."""
+    """Parameters under the agent's own names, with all that its schema requires, and none that it excludes. Raises `Misused`."""
     properties, required = spec.parameters_schema.get("properties", ()), spec.parameters_schema.get("required", ())
     parameters = declared_names(parameters, properties, spec.name)
+    unknown = [name for name in parameters if name not in properties]
+    if unknown and spec.parameters_schema.get("additionalProperties") is False:
+        raise WrongParameters(spec.name, [(name, ": there is no such parameter") for name in unknown], tuple(properties))
     missing = [name for name in required if name != "task" and parameters.get(name) is None]
     if missing:
         raise Misused(

@@ -1,10 +1,11 @@
 """Declarations of agents that are not Python functions, and their validation."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remit import Misused
+from remit import Misused, Remit
 from remit.agents.definition import definition_of
 
 
@@ -24,6 +25,8 @@ def faults(**table: Any) -> str:
         ({"command": "x", "merge": True}, 'merge = true needs workspace = "worktree"'),
         ({"kind": "acp"}, 'kind = "acp" needs a command'),
         ({"command": "x", "timeout": -1}, "timeout: Input should be greater than 0"),
+        ({"command": "x", "timeout": True}, "timeout: write a number, not true or false"),
+        ({"kind": "model", "temperature": True}, "temperature: write a number, not true or false"),
         ({"command": 3}, "command"),
         ({"command": "x", "environment": {"A": 1}}, "environment.A"),
         ({"command": "x", "environment": {"REMIT_CALLER": "x"}}, "variables that begin with REMIT_ are set by remit alone"),
@@ -60,3 +63,12 @@ def faults(**table: Any) -> str:
 )
 def test_invalid_declaration_is_reported(table: dict[str, Any], words: str) -> None:
     assert words in faults(**table)
+
+
+async def test_parameter_that_the_schema_of_a_remote_agent_excludes_is_refused(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}, "additionalProperties": False}
+    settings = {"agents": {"far": {"a2a": "http://127.0.0.1:9/", "description": "Far away.", "parameters": schema}}}
+    async with Remit.open(tmp_path, settings=settings) as remit:
+        done = await remit.delegate("far", text="x", nosuch=1)
+    assert done.errors[0].code == "INVALID_PARAMETERS"
+    assert "nosuch: there is no such parameter" in done.errors[0].message
