@@ -5,6 +5,7 @@ merged first. A change is one write set and, if requested, one commit; the next 
 Blocking; callers on an event loop use `system.threads.off_loop`."""
 
 import contextlib
+import copy
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from remit.system.files import file_lock, make_folder
 
 if TYPE_CHECKING:
     from remit.board.commits import PendingCommit
+    from remit.core.settings import Settings
 
 SPECS = "specs"
 STATE = f"{SPECS}/state.json"
@@ -82,10 +84,11 @@ class Draft:
 
 
 class Board:
-    def __init__(self, root: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
-        """Touches nothing."""
+    def __init__(self, root: Path, *, clock: Clock = SYSTEM_CLOCK, commits: bool | None = None) -> None:
+        """Touches nothing. `commits`: whether changes are committed; None: the setting `board_commits`."""
         self.root = root
         self.clock = clock
+        self.commits = commits
         self.specs = root / SPECS
         self.state_path = root / STATE
         self.todo_path = root / TODO
@@ -96,6 +99,12 @@ class Board:
         """Session of this command, for the trailer of commits without a delegation."""
         self._last: tuple[bytes, StateFile] | None = None
         """The last state.json read or written: a command reads it several times."""
+
+    def with_settings(self, settings: "Settings") -> "Board":
+        """The same board with the setting `board_commits` of an open `Remit`, unless it has its own."""
+        found = copy.copy(self)
+        found.commits = settings.board_commits if self.commits is None else self.commits
+        return found
 
     def now(self) -> str:
         return datetime.fromtimestamp(self.clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

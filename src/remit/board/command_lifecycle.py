@@ -81,6 +81,7 @@ class TaskRun:
 
     def __post_init__(self) -> None:
         self.routed_as = self.routed_as or self.command
+        self.board = self.board.with_settings(self.remit.settings)
         limits = self.remit.settings.limits_for(self.routed_as)
         self.ends_at = time.monotonic() + allowed_timeout(self.timeout, limits)
         self._claim_seconds = (limits.maximum_seconds if self.timeout is None else self.timeout) + MARGIN_SECONDS

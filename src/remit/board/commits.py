@@ -77,15 +77,17 @@ def commit(
     deleted: Sequence[str] = (),
     seconds: float = 60.0,
     is_repeated: bool = False,
+    wanted: bool | None = None,
 ) -> CommitResult:
     """Commit these files from the working tree. Paths are relative to `root`; a folder means all files below it.
 
     `deleted`: removed files, such as the old name of a renamed one. Git need not know them. `is_repeated`: a killed process may have made
-    the commit already without updating the user's index."""
+    the commit already without updating the user's index. `wanted`: the setting `board_commits`, if it is known."""
     message = message_of(subject, session_id)
     stop_at = time.monotonic() + seconds
     try:
-        repository = find_repository(root, stop_at) if (paths or deleted) and is_wanted(root) else None
+        is_made = bool(paths or deleted) and (is_wanted(root) if wanted is None else wanted)
+        repository = find_repository(root, stop_at) if is_made else None
         if repository is None:
             return CommitResult()
         with _alone(repository, min(seconds, LOCK_SECONDS)):
@@ -99,7 +101,7 @@ def commit(
 
 
 def is_wanted(root: Path) -> bool:
-    """The setting `board_commits`. Most projects do not set it, and loading the settings takes longer than `remit task`.
+    """The setting `board_commits` of a project that is not open. Most do not set it, and loading all takes longer than `remit task`.
 
     Invalid settings are reported when all of them are read; here they count as unset."""
     is_set = "REMIT_BOARD_COMMITS" in os.environ
@@ -422,7 +424,15 @@ class PendingCommit(ProcessIdentity):
         """Make it. A failure is written to the error ledger, unless the commit only has to wait."""
         own = [path.relative_to(board.root).as_posix() for path in (board.state_path, board.todo_path) if path.exists()]
         paths = (*self.paths, *own)
-        made = commit(board.root, paths, self.subject, session_id=self.session_id, deleted=self.deleted, is_repeated=is_repeated)
+        made = commit(
+            board.root,
+            paths,
+            self.subject,
+            session_id=self.session_id,
+            deleted=self.deleted,
+            is_repeated=is_repeated,
+            wanted=board.commits,
+        )
         note = board.root / self.note
         if made.later and note.exists():
             with contextlib.suppress(RemitError):  # it counts as left once this process has ended, if not at once

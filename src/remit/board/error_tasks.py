@@ -90,6 +90,7 @@ async def errors(
     """`kind`: only errors of this type or code. Raises `Refused` before a task is made if no agent can diagnose them."""
     ends_at = time.monotonic() + allowed_timeout(timeout, remit.settings.limits_for(COMMAND))
     ledger, find = remit.ledger, remit.directory.find
+    board = board.with_settings(remit.settings)
     recovered = await off_loop(board.recover)
     await off_loop(settle_ledger, board, ledger)
     found = await off_loop(find_errors, board, ledger, kind)

@@ -116,7 +116,7 @@ async def meta(remit: Remit, request: MetaRequest, *, waiting: Waiting = wait_fo
     if result.status is not Status.COMPLETED:
         summary = f"No {place.kind} was made. {result.summary}"
         return Outcome.of_return(COMMAND, result, summary=summary, data={"kind": str(place.kind), "name": place.name})
-    return await off_loop(_file, remit.root, place, result, remit.directory.names())
+    return await off_loop(_file, remit, place, result, remit.directory.names())
 
 
 def dry_run_meta(root: Path, settings: Settings, find: Find, request: MetaRequest, agents: Collection[str]) -> Outcome:
@@ -137,8 +137,9 @@ def _words(request: MetaRequest, place: Place) -> str:
     return "\n\n".join(parts)
 
 
-def _file(root: Path, place: Place, result: Return, agents: Collection[str]) -> Outcome:
+def _file(remit: Remit, place: Place, result: Return, agents: Collection[str]) -> Outcome:
     """Of its artifacts the one of that name, else the only Markdown file; else the text in its data."""
+    root, wanted = remit.root, remit.settings.board_commits
     pages = [one for one in result.artifacts if one.path.endswith(".md") and not one.path.rpartition("/")[2].startswith("answer")]
     named = [one for one in pages if one.path.rpartition("/")[2] == f"{place.name}.md"]
     found = find_document(root, result, "file", named or (pages if len(pages) == 1 else []))
@@ -153,7 +154,7 @@ def _file(root: Path, place: Place, result: Return, agents: Collection[str]) -> 
         return _not_filed(place, result, f"{place.path} exists already and is not overwritten.")
     except RemitError as error:
         return _not_filed(place, result, error.message)
-    made = commit(root, [place.path], f"meta: add {place.kind} {place.name}", session_id=result.session_id)
+    made = commit(root, [place.path], f"meta: add {place.kind} {place.name}", session_id=result.session_id, wanted=wanted)
     if made.warning:
         note_failed_commit(root, made.warning, COMMAND, session_id=result.session_id)
     use = f'`remit delegate {place.name} task="…"`' if place.kind is Kind.AGENT else f"`remit {place.name} …`"

@@ -131,6 +131,7 @@ class Review:
 
 async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: Waiting = wait_for_result) -> Outcome:
     """Raises `Misused` if the path or task does not exist."""
+    board = board.with_settings(remit.settings)
     task, warnings = await off_loop(check, board, remit.settings, asked)
     require_route(remit.settings, remit.directory.find, "review", task)
     with _reserved_path(board, task) as write_to:
@@ -234,7 +235,7 @@ def _file(board: Board, done: Review) -> Outcome:
         notices, commit_hash, warning = draft.notices, draft.commit_hash, draft.commit_warning
     else:
         atomic_write(resolve_inside(board.root, done.write_to), text.encode())
-        made = commit(board.root, [done.write_to], subject, session_id=session_id)
+        made = commit(board.root, [done.write_to], subject, session_id=session_id, wanted=board.commits)
         notices, commit_hash, warning = (), made.short, made.warning
     remove_copy(board.root, session_id, found.came_from)
     if asked.make_tasks and not makes_tasks:

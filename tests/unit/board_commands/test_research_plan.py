@@ -479,6 +479,18 @@ async def test_uncommitted_report_of_a_killed_run_is_committed_by_the_next(tmp_p
     assert git(tmp_path, "status", "--porcelain", "specs").strip() == ""
 
 
+async def test_setting_of_the_open_project_decides_on_commits(tmp_path: Path) -> None:
+    begin(tmp_path)
+    board_with(tmp_path, task())
+    before = git(tmp_path, "rev-list", "--all", "--count")
+    for settings, commits, is_made in (({"board_commits": False}, None, False), ({}, False, False), ({"board_commits": False}, True, True)):
+        async with Remit.open(tmp_path, agents=[diligent], settings=settings) as remit:
+            outcome = await research(remit, Board(tmp_path, commits=commits), 12)
+        assert outcome.status == "completed"
+        assert bool(outcome.commit) is is_made
+        assert (git(tmp_path, "rev-list", "--all", "--count") != before) is is_made
+
+
 def a_task(number: int = 1, *, dependencies: tuple[int, ...] = (), complexity: str = "", parent: int | None = None) -> Task:
     return Task(number=number, title="Dig", slug="dig", dependencies=dependencies, complexity=complexity, parent=parent)
 
