@@ -330,3 +330,14 @@ def test_help_lists_exit_codes_and_wrong_option_is_a_usage_error(tmp_path: Path)
         assert expected in done.stdout
     assert "--nope" in remit_json(tmp_path, "history", "--nope", code=2)["error"]["message"]
     assert remit_json(tmp_path, "validate", code=2)["error"]["code"] == "INVALID_PARAMETERS"
+
+
+@pytest.mark.parametrize("given", ["path=a\udcff", 'path={"a": ["\udcff"]}', "p\udcff=1"])
+def test_parameter_that_is_not_utf_8_is_refused_in_plain_words(tmp_path: Path, given: str) -> None:
+    """A byte that is not UTF-8 is a lone surrogate in `sys.argv`."""
+    refused = remit(tmp_path, "delegate", "worker.list_files", given, "--json")
+    said = json.loads(refused.stdout)["errors"][0]
+    assert said["code"] == "INVALID_PARAMETERS"
+    assert "must be text in UTF-8" in said["message"]
+    assert "Error serializing" not in refused.stdout
+    assert "UTF-8" in said["recommendation"]

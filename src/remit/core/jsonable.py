@@ -152,6 +152,23 @@ def _converted(value: Any) -> Any:
     return to_jsonable_python(value, inf_nan_mode="null")
 
 
+def _is_not_unicode(*values: Any) -> bool:
+    """Whether a text in these contains a lone surrogate: a byte of a command line that is not UTF-8, or half a pair from JSON."""
+    stack, left = list(values), MAX_VALUES
+    while stack and left:
+        value, left = stack.pop(), left - 1
+        if isinstance(value, str):
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                return True
+        elif isinstance(value, dict):
+            stack += [*value, *value.values()]
+        elif isinstance(value, list | tuple):
+            stack += value
+    return False
+
+
 def plain_parameters(parameters: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
     """Parameters as plain JSON without tokens, for the record and for other processes; as values and as text."""
     try:
@@ -159,6 +176,13 @@ def plain_parameters(parameters: Mapping[str, Any]) -> tuple[dict[str, Any], byt
         data = redact_token_bytes(to_json(dict(parameters), inf_nan_mode="constants"))
         plain = from_json(data)
     except (Failed, PydanticSerializationError, ValueError, RecursionError, UnicodeError) as error:
+        # only what passed `check_size` can be searched in bounded time
+        wrong = () if isinstance(error, Failed) else [str(name) for name, value in parameters.items() if _is_not_unicode(name, value)]
+        if wrong:
+            raise Misused(
+                f"Parameters must be text in UTF-8, and these are not: {clean_text(', '.join(wrong))}.",
+                advice="Write them in UTF-8. Rename a file whose name is not UTF-8, or pass its folder.",
+            ) from None
         raise Misused(
             f"Parameters must be what JSON can hold: {error}",
             advice="Pass text, numbers, lists and mappings; leave files and objects to paths and names.",
