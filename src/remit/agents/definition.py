@@ -473,6 +473,8 @@ class Definition(DefinitionTable):
     """Model of a coding agent."""
     models: tuple[str, ...] = ()
     """For a language model: the next one after a failure; empty: the project's."""
+    within: tuple[str, ...] | None = None
+    """For a profile on a model agent: the `tools` of that agent, which its own never exceed."""
     mcp: ServerTool | None = None  # type: ignore[assignment]
     """For a tool of an MCP server."""
     address: str = ""

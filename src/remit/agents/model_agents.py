@@ -238,11 +238,11 @@ def profile_on_model_agent(profile: Declaration, settings: Settings, on: Declara
     found = profile_on_model(replace(profile, table=table), settings, executor.models, on=executor.name, requests=executor.requests)
     if executor.tools is None:
         return found
-    return found.having(tools=_narrower_of(found.tools, executor.tools))
+    return found.having(tools=_narrower_of(found.tools, executor.tools), within=executor.tools)
 
 
 def _narrower_of(tools: tuple[str, ...] | None, executors: tuple[str, ...]) -> tuple[str, ...]:
-    """The narrower of each pair: a profile never has more rights than its executor."""
+    """The narrower of each pair, by name; which agents these are is decided when it runs (`Definition.within`)."""
     if tools is None:
         return executors
     return tuple(dict.fromkeys([one for one in tools if is_reached(one, executors)] + [one for one in executors if is_reached(one, tools)]))

@@ -5,7 +5,7 @@ and a run after a crash, continue the same conversation, which is kept in the ch
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -54,10 +54,16 @@ def value_in(answer: str) -> Any:
 _RESULTS = (READ, SUMMARISE)
 
 
-def reachable(tools: Sequence[str] | None, itself: str, agents: Agents) -> Callable[[AgentSpec], bool]:
-    """`tools`: names of agents and targets, `target.operation`, `target.*`; None: the built-in ones."""
-    entries = BUILTIN_TARGETS if tools is None else [entry.removesuffix(".*") for entry in tools]
-    return lambda spec: spec.name != itself and (spec.name in _RESULTS or any(agents.includes(entry, spec.name) for entry in entries))
+def reachable(definition: Definition, agents: Agents) -> Callable[[AgentSpec], bool]:
+    """By its `tools`: names of agents and targets, `target.operation`, `target.*`; None: the built-in ones."""
+    lists = [BUILTIN_TARGETS if definition.tools is None else definition.tools]
+    lists += [] if definition.within is None else [definition.within]
+    entries = [[entry.removesuffix(".*") for entry in one] for one in lists]
+
+    def is_reached(name: str) -> bool:
+        return all(any(agents.includes(entry, name) for entry in one) for one in entries)
+
+    return lambda spec: spec.name != definition.name and (spec.name in _RESULTS or is_reached(spec.name))
 
 
 # ---- progress
@@ -148,7 +154,7 @@ class _Run:
 
     async def answer(self, arguments: Mapping[str, Any]) -> str:
         tools, delegator = self.agent.definition.tools, self.agent.delegator
-        tool = None if tools == () else DelegateTool(delegator, reachable(tools, self.agent.spec.name, delegator.directory))
+        tool = None if tools == () else DelegateTool(delegator, reachable(self.agent.definition, delegator.directory))
         messages = self._first_messages(arguments, tool)
         last = messages[-1]
         if isinstance(last, Reply) and not last.calls:
