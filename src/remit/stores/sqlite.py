@@ -357,7 +357,8 @@ def _index_some(connection: sqlite3.Connection, last: int) -> bool:
     few = f"SELECT id FROM delegations WHERE id>? AND id<=? AND unindexed=1 ORDER BY id LIMIT 1 OFFSET {CHILDREN_AT_ONCE - 1}"
     end = next(iter(connection.execute(few, (up_to, last)).fetchall()), (last,))[0]
     connection.execute("UPDATE delegations SET unindexed=NULL WHERE id>? AND id<=? AND unindexed=1", (up_to, end))
-    connection.execute("UPDATE index_progress SET up_to=?", (end,))
+    # Another process may have forgotten the newest rows since `last` was read: their numbers are used again.
+    connection.execute(f"UPDATE index_progress SET up_to=min(?, ({LAST_NUMBER}))", (end,))
     return end < last
 
 

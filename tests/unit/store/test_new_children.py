@@ -85,6 +85,28 @@ def test_new_children_are_found_when_the_numbers_of_forgotten_ones_are_used_agai
     assert numbers_of(store.tree(session(1))) == [1, 4]
 
 
+def test_new_children_are_found_when_another_process_forgot_the_last_ones_between_two_batches(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "CHILDREN_AT_ONCE", 1)
+    store.apply([begun(1), *(child(number) for number in range(2, 6)), *(outcome(number) for number in range(1, 6))])
+    other = SqliteStore(store.path)
+    forgotten: list[int] = []
+
+    def prune_once(_: float) -> None:
+        if not forgotten:
+            forgotten.append(0)
+            forgotten.append(other.prune(settled_before=5000.0))
+
+    monkeypatch.setattr("remit.stores.sqlite.time.sleep", prune_once)
+    store.optimize()
+    assert forgotten == [0, 5]
+    store.apply([begun(1), child(2)])
+    assert numbers_of(store.tree(session(1))) == [1, 2]
+    assert numbers_of(store.live()) == [1, 2]
+    other.close()
+
+
 def test_tree_with_a_new_live_child_is_not_forgotten(store: SqliteStore) -> None:
     store.apply([begun(1), child(2), outcome(1)])
     assert store.prune(settled_before=5000.0) == 0
