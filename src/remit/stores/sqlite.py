@@ -22,7 +22,7 @@ from remit.core.states import LIVE, State
 from remit.stores import database
 from remit.stores.database import BUSY_SECONDS, VERSION, Durability
 from remit.stores.rows import INSERTS, NEW_COUNT, NOTHING_MET, PRINCIPAL, SETTLE_OURS, Group, RowByRow, row_of_new, settlement_of
-from remit.stores.sql_store import SETTLED, Change, Found, Scan, SqlStore
+from remit.stores.sql_store import SETTLED, Change, Found, Read, Scan, SqlStore
 from remit.system.ownership import DatabaseBinding
 
 READERS_KEPT = 4
@@ -220,7 +220,7 @@ class SqliteStore(SqlStore):
     def _list(self, values: Iterable[str]) -> str:
         return json.dumps(list(values))
 
-    def _scans(self, statuses: Iterable[str] | None = None, agent: str | None = None) -> list[Scan]:
+    def _scans(self, statuses: Iterable[str] | None = None, agent: str | None = None, read: Read | None = None) -> list[Scan]:
         """The existing agents and states, found by skipping through the only index that every delegation has."""
         wanted = None if statuses is None else frozenset(statuses)
         if agent is not None:
@@ -228,11 +228,12 @@ class SqliteStore(SqlStore):
             pairs = [(PAIR, (agent, str(status))) for status in (State if wanted is None else wanted)]
             return [(f"{scan} AND +agent=?", (*values, agent)), *pairs]
         found = [self._new_children(wanted)]
-        pair = next(iter(self._read(FIRST_PAIR)), None)
+        read = read or self._read
+        pair = next(iter(read(FIRST_PAIR, ())), None)
         while pair is not None:
             if wanted is None or pair[1] in wanted:
                 found.append((PAIR, pair))
-            pair = next(iter(self._read(NEXT_STATUS, pair) or self._read(NEXT_AGENT, pair[:1])), None)
+            pair = next(iter(read(NEXT_STATUS, pair)), None) or next(iter(read(NEXT_AGENT, pair[:1])), None)
         return found
 
     def _new_children(self, statuses: Iterable[str] | None) -> Scan:
@@ -300,6 +301,12 @@ class SqliteStore(SqlStore):
     def _stream(self, statement: str, values: Sequence[Any] = ()) -> Iterator[Any]:
         with contextlib.closing(self._connect_reader()) as connection, database.translating_errors(self.path):
             yield from connection.execute(statement, values)
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[Read]:
+        with contextlib.closing(self._reader()) as connection, database.translating_errors(self.path):
+            connection.execute("BEGIN")
+            yield connection.execute
 
     def _reader(self) -> sqlite3.Connection:
         if self._is_closed:
@@ -528,6 +535,11 @@ class MemoryStore(SqliteStore):
 
     def _stream(self, statement: str, values: Sequence[Any] = ()) -> Iterator[Any]:
         return iter(self._read(statement, values))
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[Read]:
+        with self._lock:
+            yield self._read
 
     def change_stamp(self) -> int:
         return self._writer.total_changes - self._own_changes

@@ -1,6 +1,7 @@
 """Children enter the indexes of agents and trees in batches. No question shows whether that has happened yet."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,20 @@ def test_children_are_indexed_in_several_batches(store: SqliteStore, monkeypatch
     store.optimize()
     assert answers(store) == before
     assert not store._read("SELECT 1 FROM delegations WHERE unindexed=1")
+
+
+def test_children_that_another_process_indexes_meanwhile_are_counted_once(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "CHILDREN_AT_ONCE", 50)
+    store.apply([begun(1), *(child(number) for number in range(2, 4001))])
+    other = SqliteStore(store.path)
+    with ThreadPoolExecutor(1) as threads:
+        indexing = threads.submit(other.optimize)
+        counts = set()
+        while not indexing.done():
+            counts |= {store.count(), store.count(State.RUNNING), sum(store.tally().states.values())}
+    indexing.result()
+    assert counts == {4000}
+    other.close()
 
 
 def test_new_children_are_found_when_the_numbers_of_forgotten_ones_are_used_again(store: SqliteStore) -> None:
