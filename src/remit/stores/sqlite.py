@@ -40,6 +40,8 @@ NEW_CHILDREN = "unindexed=1 AND id>(SELECT up_to FROM index_progress)"
 INDEXED = "unindexed IS NULL"
 CHILDREN_AT_ONCE = 500
 """New children that one transaction indexes."""
+MOST_NEW_CHILDREN = 10_000
+"""Beyond it they are indexed when the store is opened: every question reads them all."""
 LAST_NUMBER = "SELECT coalesce(max(id), 0) FROM delegations"
 
 PAIR = f"agent=? AND status=? AND {INDEXED}"
@@ -78,6 +80,9 @@ class SqliteStore(SqlStore):
             self._identity = self._identity_now()
             self._aside = database.connect(self.path, busy_seconds=LOG_LOCK_SECONDS)
             self._aside.execute("PRAGMA synchronous=NORMAL")
+        with contextlib.suppress(Unavailable):  # nothing depends on it
+            if self._read(f"SELECT ({LAST_NUMBER}) - up_to FROM index_progress")[0][0] > MOST_NEW_CHILDREN:
+                self._index_children()
 
     # ---- writes
 

@@ -128,6 +128,18 @@ def test_tree_with_a_new_live_child_is_not_forgotten(store: SqliteStore) -> None
     assert numbers_of(store.live()) == [2]
 
 
+def test_children_of_many_short_programs_are_indexed_by_a_later_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "MOST_NEW_CHILDREN", 3)
+    new = []
+    for number in (1, 3, 5):
+        store = SqliteStore(tmp_path / "remit.db")
+        store.apply([begun(number), child(number + 1, number)])
+        new.append(len(store._read("SELECT 1 FROM delegations WHERE unindexed=1")))
+        assert numbers_of(store.live()) == list(range(1, number + 2))
+        store.close()
+    assert new == [1, 2, 1]
+
+
 def test_children_of_a_killed_process_are_found_by_the_next(tmp_path: Path) -> None:
     killed = SqliteStore(tmp_path / "remit.db")
     killed.apply([begun(1), child(2)])
