@@ -38,7 +38,8 @@ async def calls(ctx: Context) -> None:
 @agent("queues", workspace="worktree", merge="queue", timeout=30)
 async def queues(ctx: Context) -> str:
     (ctx.workspace / "half.txt").write_text("half\n")
-    git(Path(PROJECT), "commit", "-q", "--allow-empty", "-m", "meanwhile")  # so that its work lands under another commit
+    identity = ("-c", "user.name=Ada", "-c", "user.email=ada@example.com")
+    git(Path(PROJECT), *identity, "commit", "-q", "--allow-empty", "-m", "meanwhile")  # so that its work lands under another commit
     return "done"
 
 
