@@ -260,13 +260,14 @@ class SqlStore:
             return sum(number for scan, values in scans for (number,) in read(f"SELECT count(*) FROM delegations WHERE {scan}", values))
 
     def durations(self, agent: str) -> list[RunSample]:
-        runs = []
-        for scan, values in self._scans(SAMPLED, agent):
-            statement = (
-                "SELECT created_at, id, session_id, status, started_at, settled_at, context, chunk_count FROM delegations "
-                f"WHERE {scan} AND settled_at>started_at ORDER BY created_at DESC, id DESC LIMIT {DURATIONS_KEPT}"
-            )
-            runs += self._read(statement, values)
+        runs: list[Any] = []
+        with self._snapshot() as read:
+            for scan, values in self._scans(SAMPLED, agent, read):
+                statement = (
+                    "SELECT created_at, id, session_id, status, started_at, settled_at, context, chunk_count FROM delegations "
+                    f"WHERE {scan} AND settled_at>started_at ORDER BY created_at DESC, id DESC LIMIT {DURATIONS_KEPT}"
+                )
+                runs += read(statement, values)
         runs.sort(key=lambda run: run[:2], reverse=True)
         found, left = [], EVENTS_READ
         for _, _, session_id, status, started_at, settled_at, context, chunk_count in runs[:DURATIONS_KEPT]:

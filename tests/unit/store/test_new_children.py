@@ -76,16 +76,17 @@ def test_children_are_indexed_in_several_batches(store: SqliteStore, monkeypatch
 
 
 def test_children_that_another_process_indexes_meanwhile_are_counted_once(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "CHILDREN_AT_ONCE", 50)
+    monkeypatch.setattr(sqlite, "CHILDREN_AT_ONCE", 20)
     store.apply([begun(1), *(child(number) for number in range(2, 4001))])
+    store.apply([outcome(number, at=9000.0) for number in range(3701, 4001)])
     other = SqliteStore(store.path)
     with ThreadPoolExecutor(1) as threads:
         indexing = threads.submit(other.optimize)
         counts = set()
         while not indexing.done():
-            counts |= {store.count(), store.count(State.RUNNING), sum(store.tally().states.values())}
+            counts.add((store.count(), store.count(State.RUNNING), sum(store.tally().states.values()), len(store.durations("digest"))))
     indexing.result()
-    assert counts == {4000}
+    assert counts == {(4000, 3700, 4000, 300)}
     other.close()
 
 
