@@ -125,7 +125,7 @@ async def test_sentences_that_look_like_instructions_are_quoted(tmp_path: Path) 
 
 async def test_unanswered_question_is_reported_as_not_found(remit: Remit, project: Path) -> None:
     result = await ask(remit, "How is Heron deployed on Kubernetes?")
-    assert (result.status, result.errors[0].code) == ("partial", "NOT_FOUND")
+    assert (result.status, result.errors[0].code, result.warnings) == ("partial", "NOT_FOUND", ())
     assert "kubernetes" in result.errors[0].message
     assert result.data["answer"] == []
     assert "“kubernetes”" in report_of(project, result)

@@ -111,6 +111,13 @@ async def test_review_of_a_task_has_its_commits_and_the_gaps_of_its_record(proje
     assert git(project, "log", "-1", "--format=%s").strip() == "task 4: review"
 
 
+async def test_review_of_a_task_without_commits_gives_no_advice_on_style(project: Path) -> None:
+    board_with(project, task(4, "Run it"))
+    outcome = await run_review(project, number=4)
+    assert "nothing to review" in outcome.summary
+    assert not outcome.warnings
+
+
 async def test_findings_become_tasks_per_file_with_a_link_to_the_report(project: Path) -> None:
     outcome = await run_review(project, reviewer_with(FINDINGS), make_tasks=True)
     state = Board(project).look().state

@@ -251,3 +251,24 @@ async def test_import_that_does_not_end_meets_the_deadline_and_blocks_no_other(
         assert threading.active_count() - before < 8, "one import for all"
         assert (await remit.delegate(name, n="x")).errors[0].code == "INVALID_PARAMETERS"
     assert loop.held < 5
+
+
+@pytest.mark.parametrize("isolation", ["inline", "process"])
+async def test_agents_of_files_convert_parameters_like_agents_in_code(tmp_path: Path, isolation: str) -> None:
+    converted = (
+        ("Annotated[list[str], BeforeValidator(lambda text: text.split(','))]", "a,b", ["a", "b"]),
+        ("Annotated[int, WrapValidator(lambda text, check: check(text.strip('#')))]", "#7", 7),
+        ("list[Annotated[int, BeforeValidator(lambda text: int(text, 16))]]", ["ff"], [255]),
+        ("Annotated[str, Field(coerce_numbers_to_str=True)]", 7, "7"),
+    )
+    keyword = "async " if isolation == "inline" else ""
+    functions = [
+        f"@agent('a{number}', isolation='{isolation}')\n{keyword}def a{number}(value: {annotation}): return value\n"
+        for number, (annotation, _, _) in enumerate(converted)
+    ]
+    head = "from typing import Annotated\nfrom pydantic import BeforeValidator, Field, WrapValidator\nfrom remit import agent\n"
+    project(tmp_path, mine=head + "".join(functions))
+    async with Remit.open(tmp_path) as remit:
+        for number, (annotation, given, expected) in enumerate(converted):
+            done = await remit.delegate(f"a{number}", value=given, timeout=30)
+            assert done.data == expected, (annotation, done.summary)

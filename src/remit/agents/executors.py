@@ -7,7 +7,7 @@ with the `Definition` and `ExecutorDeps` and returns an `AgentPort`. An installe
 import asyncio
 import importlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,7 +114,7 @@ class ProcessAgent:
             self._agent.check(parameters)
         else:
             if self._validator is None:
-                self._validator = ParametersValidator(self.spec)
+                self._validator = ParametersValidator(self.spec, self._agent.converted)
             self._validator.check(parameters)
         return parameters
 
@@ -131,10 +131,11 @@ class ProcessAgent:
 class ParametersValidator:
     """Checks parameters by an agent's schema, as far as plain types go."""
 
-    def __init__(self, spec: AgentSpec) -> None:
+    def __init__(self, spec: AgentSpec, converted: Collection[str] = ()) -> None:
+        """`converted`: parameters of which any value is accepted here."""
         self._agent = spec.name
         self._names = spec.parameters_schema.get("properties", {})
-        self._validator = SchemaValidator(_parameters_schema(spec.parameters_schema))
+        self._validator = SchemaValidator(_parameters_schema(spec.parameters_schema, converted))
 
     def check(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Parameters under their declared names. Raises `Misused` with each fault."""
@@ -147,10 +148,10 @@ class ParametersValidator:
         return checked
 
 
-def _parameters_schema(schema: Mapping[str, Any]) -> core_schema.CoreSchema:
+def _parameters_schema(schema: Mapping[str, Any], converted: Collection[str]) -> core_schema.CoreSchema:
     required = schema.get("required", ())
     fields = {
-        name: core_schema.typed_dict_field(_value_schema(value), required=name in required)
+        name: core_schema.typed_dict_field(_value_schema({} if name in converted else value), required=name in required)
         for name, value in schema.get("properties", {}).items()
     }
     return core_schema.typed_dict_schema(fields, extra_behavior="forbid" if schema.get("additionalProperties") is False else "allow")
@@ -194,7 +195,7 @@ class LazyAgent:
     def check(self, parameters: dict[str, Any]) -> Any:
         """By its schema: its own validation follows inside the run, when the file is imported."""
         if self._validator is None:
-            self._validator = ParametersValidator(self.spec)
+            self._validator = ParametersValidator(self.spec, self._file_agent.converted)
         self._validator.check(parameters)
         return parameters
 

@@ -3,6 +3,7 @@
 A `FunctionAgent` is the declaration, and executes async functions on the event loop. `agents.thread` and `agents.process` execute the same
 declaration on threads and in processes."""
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -14,6 +15,7 @@ from types import MappingProxyType, NoneType
 from typing import Any, Literal, Never, NoReturn, get_overloads, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter, ValidationError, create_model
+from pydantic.json_schema import GenerateJsonSchema
 
 from remit.core.agents import AgentSpec, Answers, Isolation, WorkspaceKind, agent_name, only_reads
 from remit.core.cache import cache_seconds
@@ -280,6 +282,27 @@ def _require_fitting_context(function: Callable[..., Any], name: str, annotation
 
 def _is_context(annotation: Any) -> bool:
     return inspect.isclass(annotation) and issubclass(annotation, DelegationFacts)
+
+
+class _UnconvertedSchema(GenerateJsonSchema):
+    """The schema, except where a function or a lenient type converts other input first."""
+
+    def function_before_schema(self, schema: Any) -> dict[str, Any]:
+        return {}
+
+    def str_schema(self, schema: Any) -> dict[str, Any]:
+        return {} if schema.get("coerce_numbers_to_str") else super().str_schema(schema)
+
+    function_wrap_schema = function_plain_schema = complex_schema = generator_schema = function_before_schema
+
+
+def converted_parameters(agent: FunctionAgent) -> list[str]:
+    """Parameters with a converter in their annotation (`BeforeValidator`): they accept more than their schema says."""
+    model, _ = _parameters_model(agent.function, agent.name, _hints(agent.function, agent.name))
+    with contextlib.suppress(PydanticUserError):
+        plain = model.model_json_schema(schema_generator=_UnconvertedSchema).get("properties", {})
+        return [name for name, schema in agent.spec.parameters_schema.get("properties", {}).items() if plain.get(name) != schema]
+    return []
 
 
 def _schema(model: type[BaseModel]) -> dict[str, Any]:

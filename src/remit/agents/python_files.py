@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
-from remit.agents.function import FunctionAgent, spec_from_wire, spec_to_wire
+from remit.agents.function import FunctionAgent, converted_parameters, spec_from_wire, spec_to_wire
 from remit.agents.process.target import Place, Target, load_file, must_have_name
 from remit.agents.project_files import bytes_of
 from remit.core.agents import NOT_APPROVED, AgentSpec, Isolation, agent_name
@@ -82,10 +82,12 @@ class PythonFile:
 class FileAgent:
     """An agent of a Python file, from its description. Listing it imports nothing; its executor checks parameters and runs it."""
 
-    __slots__ = ("_file", "spec", "target")
+    __slots__ = ("_file", "converted", "spec", "target")
 
     def __init__(self, file: PythonFile, described: Mapping[str, Any]) -> None:
         self._file = file
+        self.converted = frozenset(described["converted"])
+        """Parameters that accept more than their schema says."""
         source = f"{file.path}:{described['qualname']}"
         self.spec = spec_from_wire({**described["spec"], "acts_for_caller": False, "source": source})
         if self.spec.isolation is Isolation.PROCESS:
@@ -331,7 +333,7 @@ def _describe(file: Mapping[str, str]) -> bytes:
 
 
 def _description(agent: FunctionAgent) -> dict[str, Any]:
-    return {"qualname": agent.function.__qualname__, "spec": spec_to_wire(agent.spec)}
+    return {"qualname": agent.function.__qualname__, "spec": spec_to_wire(agent.spec), "converted": converted_parameters(agent)}
 
 
 def _answers(readers: Sequence[int], ends_at: float) -> dict[int, bytes]:

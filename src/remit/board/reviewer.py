@@ -80,7 +80,7 @@ async def reviewer(
     place = await put(ctx, text, write_to, "review.md", "report", f"Review: {data.get('verdict', 'not complete')}.")
     data = {**data, "report": place, "notLookedAt": [*change.not_seen, *data.get("notChecked", [])]}
     if review is None:
-        return complete(f"Review of {_plain(change.what)}: nothing to review.", data=data)
+        return complete(f"Review of {_plain(change.what)}: nothing to review. No changed file was found.", data=data)
     summary = f"Reviewed: {_plain(change.what)}. {review.summary}"
     returned = {**review.forwarded(), "summary": one_line(summary, SUMMARY_LENGTH), "artifacts": [], "data": data}
     return returned if body else {**returned, "status": "partial"}

@@ -26,7 +26,7 @@ from remit.core.errors import Unavailable
 from remit.core.record import HistoryQuery, Write, WriteResult
 from remit.core.states import LIVE
 from remit.stores.rows import NOTHING_MET, Group, RowByRow
-from remit.stores.sql_store import Change, Found, Scan, SqlStore
+from remit.stores.sql_store import Change, Found, Read, Scan, SqlStore
 
 VERSION = 3
 """The newest `sql/postgres_NNN.sql`."""
@@ -210,7 +210,7 @@ class PostgresStore(SqlStore):
     def _list(self, values: Iterable[str]) -> list[str]:
         return [str(value) for value in values]
 
-    def _scans(self, statuses: Iterable[str] | None = None, agent: str | None = None) -> list[Scan]:
+    def _scans(self, statuses: Iterable[str] | None = None, agent: str | None = None, read: Read | None = None) -> list[Scan]:
         wanted = None if statuses is None else self._list(statuses)
         given: dict[str, Any] = {"agent=?": agent, f"status {self.AMONG}": wanted}
         conditions = [condition for condition, value in given.items() if value is not None]

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from remit.core.adaptive import RunSample
@@ -19,7 +20,7 @@ Found = TypeVar("Found")
 Change = Literal["cancel", "write"]
 Scan = tuple[str, tuple[Any, ...]]
 """A condition that an index answers, with its values."""
-Read = Callable[[str, Sequence[Any]], list[Any]]
+Read = Callable[[str, Sequence[Any]], Iterable[Any]]
 
 SELECT = f"SELECT {COLUMNS} FROM delegations"
 AFTER_PREFIX = chr(0x10FFFF)
@@ -75,6 +76,11 @@ class SqlStore:
         """Row by row, in constant memory."""
         raise NotImplementedError
 
+    @contextmanager
+    def _snapshot(self) -> Iterator[Read]:
+        """Reads that all see the same state: what moves from one scan to another meanwhile is not counted twice."""
+        yield self._stream
+
     def _transact(self, function: Callable[[Any], Found], change: Change = "write") -> Found:
         """Call it with a connection, in one transaction."""
         raise NotImplementedError
@@ -86,8 +92,8 @@ class SqlStore:
     def _list(self, values: Iterable[str]) -> Any:
         raise NotImplementedError
 
-    def _scans(self, statuses: Iterable[str] | None = None, agent: str | None = None) -> list[Scan]:
-        """Conditions that together are true for all delegations with these states, and each only for some."""
+    def _scans(self, statuses: Iterable[str] | None = None, agent: str | None = None, read: Read | None = None) -> list[Scan]:
+        """Conditions that together are true for all delegations with these states, and each only for some. `read`: of a snapshot."""
         raise NotImplementedError
 
     def _newest_scans(self, after: int) -> list[Scan]:
@@ -249,17 +255,19 @@ class SqlStore:
         return conditions, values
 
     def count(self, state: str | None = None) -> int:
-        scans = self._scans(None if state is None else (str(state),))
-        return sum(self._read(f"SELECT count(*) FROM delegations WHERE {scan}", values)[0][0] for scan, values in scans)
+        with self._snapshot() as read:
+            scans = self._scans(None if state is None else (str(state),), read=read)
+            return sum(number for scan, values in scans for (number,) in read(f"SELECT count(*) FROM delegations WHERE {scan}", values))
 
     def durations(self, agent: str) -> list[RunSample]:
-        runs = []
-        for scan, values in self._scans(SAMPLED, agent):
-            statement = (
-                "SELECT created_at, id, session_id, status, started_at, settled_at, context, chunk_count FROM delegations "
-                f"WHERE {scan} AND settled_at>started_at ORDER BY created_at DESC, id DESC LIMIT {DURATIONS_KEPT}"
-            )
-            runs += self._read(statement, values)
+        runs: list[Any] = []
+        with self._snapshot() as read:
+            for scan, values in self._scans(SAMPLED, agent, read):
+                statement = (
+                    "SELECT created_at, id, session_id, status, started_at, settled_at, context, chunk_count FROM delegations "
+                    f"WHERE {scan} AND settled_at>started_at ORDER BY created_at DESC, id DESC LIMIT {DURATIONS_KEPT}"
+                )
+                runs += read(statement, values)
         runs.sort(key=lambda run: run[:2], reverse=True)
         found, left = [], EVENTS_READ
         for _, _, session_id, status, started_at, settled_at, context, chunk_count in runs[:DURATIONS_KEPT]:
@@ -283,11 +291,12 @@ class SqlStore:
         limits = "".join(f" AND {condition}" for condition, bound in bounds.items() if bound is not None)
         given = tuple(bound for bound in bounds.values() if bound is not None)
         result = f"CASE WHEN status IN ('{State.FAILED}', '{State.BLOCKED}') THEN result END"  # most need not be read
-        for scan, values in self._scans():
-            statement = f"SELECT agent, status, settled_at - created_at, tokens, cost, {result} FROM delegations WHERE {scan}{limits}"
-            for agent, status, seconds, tokens, cost, text in self._stream(statement, (*values, *given)):
-                is_unavailable = text is not None and StopReason.UNAVAILABLE in text and _stop_reason(text) == StopReason.UNAVAILABLE
-                total.add(agent, State(status), seconds, tokens, cost, is_unavailable=is_unavailable)
+        with self._snapshot() as read:
+            for scan, values in self._scans(read=read):
+                statement = f"SELECT agent, status, settled_at - created_at, tokens, cost, {result} FROM delegations WHERE {scan}{limits}"
+                for agent, status, seconds, tokens, cost, text in read(statement, (*values, *given)):
+                    is_unavailable = text is not None and StopReason.UNAVAILABLE in text and _stop_reason(text) == StopReason.UNAVAILABLE
+                    total.add(agent, State(status), seconds, tokens, cost, is_unavailable=is_unavailable)
         return total
 
     # ---- budgets

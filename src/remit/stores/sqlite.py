@@ -22,7 +22,7 @@ from remit.core.states import LIVE, State
 from remit.stores import database
 from remit.stores.database import BUSY_SECONDS, VERSION, Durability
 from remit.stores.rows import INSERTS, NEW_COUNT, NOTHING_MET, PRINCIPAL, SETTLE_OURS, Group, RowByRow, row_of_new, settlement_of
-from remit.stores.sql_store import SETTLED, Change, Found, Scan, SqlStore
+from remit.stores.sql_store import SETTLED, Change, Found, Read, Scan, SqlStore
 from remit.system.ownership import DatabaseBinding
 
 READERS_KEPT = 4
@@ -40,6 +40,8 @@ NEW_CHILDREN = "unindexed=1 AND id>(SELECT up_to FROM index_progress)"
 INDEXED = "unindexed IS NULL"
 CHILDREN_AT_ONCE = 500
 """New children that one transaction indexes."""
+MOST_NEW_CHILDREN = 10_000
+"""Beyond it they are indexed when the store is opened: every question reads them all."""
 LAST_NUMBER = "SELECT coalesce(max(id), 0) FROM delegations"
 
 PAIR = f"agent=? AND status=? AND {INDEXED}"
@@ -78,6 +80,9 @@ class SqliteStore(SqlStore):
             self._identity = self._identity_now()
             self._aside = database.connect(self.path, busy_seconds=LOG_LOCK_SECONDS)
             self._aside.execute("PRAGMA synchronous=NORMAL")
+        with contextlib.suppress(Unavailable):  # nothing depends on it
+            if self._read(f"SELECT ({LAST_NUMBER}) - up_to FROM index_progress")[0][0] > MOST_NEW_CHILDREN:
+                self._index_children()
 
     # ---- writes
 
@@ -220,7 +225,7 @@ class SqliteStore(SqlStore):
     def _list(self, values: Iterable[str]) -> str:
         return json.dumps(list(values))
 
-    def _scans(self, statuses: Iterable[str] | None = None, agent: str | None = None) -> list[Scan]:
+    def _scans(self, statuses: Iterable[str] | None = None, agent: str | None = None, read: Read | None = None) -> list[Scan]:
         """The existing agents and states, found by skipping through the only index that every delegation has."""
         wanted = None if statuses is None else frozenset(statuses)
         if agent is not None:
@@ -228,11 +233,12 @@ class SqliteStore(SqlStore):
             pairs = [(PAIR, (agent, str(status))) for status in (State if wanted is None else wanted)]
             return [(f"{scan} AND +agent=?", (*values, agent)), *pairs]
         found = [self._new_children(wanted)]
-        pair = next(iter(self._read(FIRST_PAIR)), None)
+        read = read or self._read
+        pair = next(iter(read(FIRST_PAIR, ())), None)
         while pair is not None:
             if wanted is None or pair[1] in wanted:
                 found.append((PAIR, pair))
-            pair = next(iter(self._read(NEXT_STATUS, pair) or self._read(NEXT_AGENT, pair[:1])), None)
+            pair = next(iter(read(NEXT_STATUS, pair)), None) or next(iter(read(NEXT_AGENT, pair[:1])), None)
         return found
 
     def _new_children(self, statuses: Iterable[str] | None) -> Scan:
@@ -301,6 +307,12 @@ class SqliteStore(SqlStore):
         with contextlib.closing(self._connect_reader()) as connection, database.translating_errors(self.path):
             yield from connection.execute(statement, values)
 
+    @contextmanager
+    def _snapshot(self) -> Iterator[Read]:
+        with contextlib.closing(self._reader()) as connection, database.translating_errors(self.path):
+            connection.execute("BEGIN")
+            yield connection.execute
+
     def _reader(self) -> sqlite3.Connection:
         if self._is_closed:
             raise database.unavailable(f"The store at {self.path} is closed.", "Open it again.")
@@ -357,7 +369,8 @@ def _index_some(connection: sqlite3.Connection, last: int) -> bool:
     few = f"SELECT id FROM delegations WHERE id>? AND id<=? AND unindexed=1 ORDER BY id LIMIT 1 OFFSET {CHILDREN_AT_ONCE - 1}"
     end = next(iter(connection.execute(few, (up_to, last)).fetchall()), (last,))[0]
     connection.execute("UPDATE delegations SET unindexed=NULL WHERE id>? AND id<=? AND unindexed=1", (up_to, end))
-    connection.execute("UPDATE index_progress SET up_to=?", (end,))
+    # Another process may have forgotten the newest rows since `last` was read: their numbers are used again.
+    connection.execute(f"UPDATE index_progress SET up_to=min(?, ({LAST_NUMBER}))", (end,))
     return end < last
 
 
@@ -527,6 +540,11 @@ class MemoryStore(SqliteStore):
 
     def _stream(self, statement: str, values: Sequence[Any] = ()) -> Iterator[Any]:
         return iter(self._read(statement, values))
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[Read]:
+        with self._lock:
+            yield self._read
 
     def change_stamp(self) -> int:
         return self._writer.total_changes - self._own_changes

@@ -1,6 +1,7 @@
 """Children enter the indexes of agents and trees in batches. No question shows whether that has happened yet."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,21 @@ def test_children_are_indexed_in_several_batches(store: SqliteStore, monkeypatch
     assert not store._read("SELECT 1 FROM delegations WHERE unindexed=1")
 
 
+def test_children_that_another_process_indexes_meanwhile_are_counted_once(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "CHILDREN_AT_ONCE", 20)
+    store.apply([begun(1), *(child(number) for number in range(2, 4001))])
+    store.apply([outcome(number, at=9000.0) for number in range(3701, 4001)])
+    other = SqliteStore(store.path)
+    with ThreadPoolExecutor(1) as threads:
+        indexing = threads.submit(other.optimize)
+        counts = set()
+        while not indexing.done():
+            counts.add((store.count(), store.count(State.RUNNING), sum(store.tally().states.values()), len(store.durations("digest"))))
+    indexing.result()
+    assert counts == {(4000, 3700, 4000, 300)}
+    other.close()
+
+
 def test_new_children_are_found_when_the_numbers_of_forgotten_ones_are_used_again(store: SqliteStore) -> None:
     store.apply([begun(1), child(2), child(3), outcome(1), outcome(2), outcome(3)])
     store.optimize()
@@ -85,10 +101,44 @@ def test_new_children_are_found_when_the_numbers_of_forgotten_ones_are_used_agai
     assert numbers_of(store.tree(session(1))) == [1, 4]
 
 
+def test_new_children_are_found_when_another_process_forgot_the_last_ones_between_two_batches(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "CHILDREN_AT_ONCE", 1)
+    store.apply([begun(1), *(child(number) for number in range(2, 6)), *(outcome(number) for number in range(1, 6))])
+    other = SqliteStore(store.path)
+    forgotten: list[int] = []
+
+    def prune_once(_: float) -> None:
+        if not forgotten:
+            forgotten.append(0)
+            forgotten.append(other.prune(settled_before=5000.0))
+
+    monkeypatch.setattr("remit.stores.sqlite.time.sleep", prune_once)
+    store.optimize()
+    assert forgotten == [0, 5]
+    store.apply([begun(1), child(2)])
+    assert numbers_of(store.tree(session(1))) == [1, 2]
+    assert numbers_of(store.live()) == [1, 2]
+    other.close()
+
+
 def test_tree_with_a_new_live_child_is_not_forgotten(store: SqliteStore) -> None:
     store.apply([begun(1), child(2), outcome(1)])
     assert store.prune(settled_before=5000.0) == 0
     assert numbers_of(store.live()) == [2]
+
+
+def test_children_of_many_short_programs_are_indexed_by_a_later_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "MOST_NEW_CHILDREN", 3)
+    new = []
+    for number in (1, 3, 5):
+        store = SqliteStore(tmp_path / "remit.db")
+        store.apply([begun(number), child(number + 1, number)])
+        new.append(len(store._read("SELECT 1 FROM delegations WHERE unindexed=1")))
+        assert numbers_of(store.live()) == list(range(1, number + 2))
+        store.close()
+    assert new == [1, 2, 1]
 
 
 def test_children_of_a_killed_process_are_found_by_the_next(tmp_path: Path) -> None:

@@ -194,6 +194,7 @@ class Research:
         else:
             summary = f"No passage in {read} has enough of the question's words to answer it."
             errors = errors or [_not_found(result, summary)]
+            summary += " The report lists what came nearest." if result.citations else " The report lists what was searched."
         summary += " Time ran out before everything was searched." if gatherer.ran_out_of_time else ""
         return _return("partial" if errors else "completed", summary, data, *errors)
 
