@@ -1,8 +1,11 @@
 """Work of a task in its worktree: one verdict before anything is merged, then it lands once, rebased and green, or not at all."""
 
 import asyncio
+import contextlib
 import os
+import signal
 import socket
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -594,3 +597,30 @@ async def test_worktree_of_a_killed_process_is_removed_by_the_next_command(
     assert len(branches(tmp_path)) == 2
     assert (await writer.implement(board, 2)).status == "completed"
     assert branches(tmp_path) == ["main"]
+
+
+def crash(project: Path, where: str) -> int:
+    """Implement task 1 in a process that is killed at this point; its id."""
+    here = Path(__file__)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(folder) for folder in (here.parents[1], here.parent))}
+    command = [sys.executable, str(here.with_name("landing_crash.py")), str(project), where]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
+        assert process.wait(60) == -signal.SIGKILL
+    return process.pid
+
+
+@pytest.mark.parametrize("where", ["setting up", "accepting"])
+async def test_killed_command_leaves_no_process_on_the_host(tmp_path: Path, where: str) -> None:
+    made_board(tmp_path)
+    sleeping = f"sleep\x0060.{crash(tmp_path, where):09}\0".encode()
+
+    def left() -> int:
+        count = 0
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):  # ended meanwhile
+                count += path.read_bytes() == sleeping
+        return count
+
+    assert left() == 1
+    async with Remit.open(tmp_path):
+        assert left() == 0

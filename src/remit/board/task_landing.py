@@ -111,7 +111,7 @@ class TaskLanding:
         self._number = number
         self._options = options
         is_accepting = options.mode == QUEUE and options.is_accepting
-        self._queue = options.queue or MergeQueue(remit.root, remit.settings, is_accepting=is_accepting)
+        self._queue = options.queue or MergeQueue(remit.root, remit.settings, is_accepting=is_accepting, marks=remit.process_marks)
         self._workspace: Workspace | None = None
         self.notes: tuple[str, ...] = ()
         """Warnings: what was flaky, what was handed back."""
@@ -159,7 +159,7 @@ class TaskLanding:
     async def _make(self, root: Path, seconds: float) -> Workspace:
         workspace = await off_loop(lambda: make_task_workspace(root, self._number, seconds=min(seconds, MAKING_SECONDS)))
         try:
-            await prepare_folder(workspace.folder, root, self._remit.settings, seconds=seconds)
+            await prepare_folder(workspace.folder, root, self._remit.settings, seconds=seconds, marks=self._remit.process_marks)
         except (RemitError, OSError):
             with contextlib.suppress(RemitError, OSError):
                 await off_loop(discard_workspace, workspace)
