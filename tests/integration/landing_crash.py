@@ -12,6 +12,7 @@ from remit import Board, Remit
 from remit import implement_task as implement
 from remit.runtime import workspaces
 from remit.system.git import Git
+from support.boards import merge_work
 
 PROJECT, WHERE = Path(sys.argv[1]), sys.argv[2]
 
@@ -35,7 +36,7 @@ async def main() -> None:
     workspace = {"accept": [accept], "setup": [dying] if WHERE == "setting up" else []}
     writer = Writer(writes("new.txt"))
     async with Remit.open(PROJECT, agents=writer.agents(), settings={"workspace": workspace, "accept_in": "host"}) as remit:
-        await implement(remit, Board(PROJECT), 1)
+        await (merge_work if WHERE == "landed" else implement)(remit, Board(PROJECT), 1)
 
 
 asyncio.run(main())

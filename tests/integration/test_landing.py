@@ -584,6 +584,20 @@ async def test_landed_work_is_read_instead_of_a_cached_result(tmp_path: Path) ->
         assert (await remit.delegate("reader")).data is True
 
 
+async def test_work_that_landed_before_a_kill_is_read_instead_of_a_cached_result(tmp_path: Path) -> None:
+    @agent("reader", cache="1h", effects=("read",))
+    async def reader(ctx: Context) -> bool:
+        return (ctx.workspace / "new.txt").exists()
+
+    await Writer(writes("new.txt"), merge=False).implement(made_board(tmp_path))
+    async with Remit.open(tmp_path, agents=[reader]) as remit:
+        assert (await remit.delegate("reader")).data is False
+    crash(tmp_path, "landed")
+    async with Remit.open(tmp_path, agents=[reader]) as remit:
+        found = [await remit.delegate("reader") for _ in range(2)]
+    assert ([one.data for one in found], "cached_from" in found[1].metadata.extra) == ([True, True], True)
+
+
 @pytest.mark.parametrize("is_archived", [False, True])
 async def test_worktree_of_a_killed_process_is_removed_by_the_next_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_archived: bool
