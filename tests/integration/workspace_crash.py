@@ -14,7 +14,7 @@ from remit.runtime import workspaces
 from remit.system.git import Git
 from support.repository import git
 
-PROJECT, WHERE = sys.argv[1:3]
+PROJECT, WHERE, *RESUMED = sys.argv[1:]
 
 
 def die() -> None:
@@ -24,6 +24,8 @@ def die() -> None:
 @agent("dies", workspace="worktree", merge=True, timeout=30)
 async def dies(ctx: Context) -> str:
     (ctx.workspace / "half.txt").write_text("half\n")
+    if WHERE == "protected":
+        (ctx.workspace / "remit.toml").write_text("")
     if WHERE == "agent":
         die()
     return "done"
@@ -51,7 +53,7 @@ class DyingGit(Git):
         if (arguments[0], WHERE) in (("merge", "before"), ("read-tree", "read-tree before")):
             die()
         answer = super().run(*arguments, **more)  # type: ignore[arg-type]
-        if (arguments[0], WHERE) in (("merge", "after"), ("merge", "queued"), ("read-tree", "read-tree after")):
+        if (arguments[0], WHERE) in (("merge", "after"), ("merge", "protected"), ("merge", "queued"), ("read-tree", "read-tree after")):
             die()
         return answer
 
@@ -68,7 +70,8 @@ async def main() -> None:
         print(os.getpid(), flush=True)
         settings = {"workspace": {"accept": [f"sleep 60.{os.getpid():09} & kill -9 {os.getpid()}; wait"]}, "accept_in": "host"}
     async with Remit.open(PROJECT, agents=[dies, calls, queues], settings=settings) as remit:
-        await remit.delegate("calls" if WHERE.startswith("read-tree") else "queues" if WHERE in ("queued", "accepting") else "dies")
+        name = "calls" if WHERE.startswith("read-tree") else "queues" if WHERE in ("queued", "accepting") else "dies"
+        await remit.delegate(name, **dict(zip(["resume"], RESUMED, strict=False)))
 
 
 asyncio.run(main())
