@@ -1,7 +1,6 @@
 """Symlinks in a clone cannot redirect remit's writes out of the project."""
 
 import asyncio
-import os
 import shutil
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from remit import Board, Context, Refused, Remit, Return, agent
 from remit.system.trust import create_approved
 from support import cli
+from support.folders import make_deep
 from support.repository import begin, git
 
 FOLDERS = (
@@ -99,13 +99,7 @@ def test_hostile_note_of_a_workspace_in_a_clone_is_ignored(tmp_path: Path, conte
 async def test_deep_folder_in_a_clone_breaks_nothing(tmp_path: Path, folder: str) -> None:
     """The library's walks descend by recursion."""
     (tmp_path / folder).mkdir(parents=True)
-    place = os.open(tmp_path / folder, os.O_RDONLY)
-    for _ in range(1500):
-        os.mkdir("d", dir_fd=place)
-        deeper = os.open("d", os.O_RDONLY, dir_fd=place)
-        os.close(place)
-        place = deeper
-    os.close(place)
+    make_deep(tmp_path / folder)
     async with Remit.open(tmp_path, agents=[reader]) as remit:
         assert (await remit.delegate("reader", task={"title": "All", "complexity": "complex"})).ok
 

@@ -32,7 +32,7 @@ from remit.runtime.deps import Submission
 from remit.runtime.policy_facts import as_declared, default_of
 from remit.runtime.reply import Stop
 from remit.system.artifact_files import FileInfo, inspect_artifact
-from remit.system.files import file_lock, make_folder
+from remit.system.files import file_lock, make_folder, walk
 from remit.system.git import LOCK_WAIT_SECONDS
 from remit.system.threads import off_loop
 
@@ -118,14 +118,14 @@ class _Digest:
             return
         if self._is_in_loop:
             raise _TooMuch
-        for folder, folders, files in os.walk(os.path.realpath(place)):
-            folders[:] = sorted(name for name in folders if folder != self._folder or name not in _NOT_WALKED)
-            if any(os.path.islink(os.path.join(folder, name)) for name in folders):
-                raise ValueError(f"{folder} contains a link to a folder.")
+        for folder, folders, files in walk(os.path.realpath(place), _fail):
+            skipped = _NOT_WALKED if folder == self._folder else frozenset()
+            folders[:] = [name for name in folders if name not in skipped]
             self._note(path, self._inside(folder), *folders)
-            for name in sorted(files):
-                file = os.path.join(folder, name)
-                self._add_file(name, file, os.stat(file).st_mode)
+            for name in files:
+                if name not in skipped:
+                    file = os.path.join(folder, name)
+                    self._add_file(name, file, os.stat(file).st_mode)
 
     def _add_file(self, name: str, place: str, mode: int) -> None:
         """`mode`: checked before, because opening a device can have side effects."""
@@ -155,6 +155,10 @@ class _Digest:
 
     def _note(self, *words: str) -> None:
         self._hash.update("\0".join((*words, "\n")).encode("utf-8", "surrogateescape"))
+
+
+def _fail(error: OSError) -> None:
+    raise error  # a folder that cannot be read may have changed
 
 
 def _look(folder: Path, paths: tuple[str, ...], most: int) -> FilesRead | None:
