@@ -120,7 +120,7 @@ from support.hostile import hostile_agents
 async def main():
     async with Remit.open(sys.argv[1], agents=hostile_agents()) as remit:
         names = ["swallow-cancellation.inline", "sleep.thread", "swallow.thread"]
-        await asyncio.gather(*(remit.delegate(name, timeout=0.2) for name in names))
+        await asyncio.gather(*(remit.delegate(name, timeout=1.0) for name in names))
         print(len(remit.export_state()["abandoned"]))
 
 asyncio.run(main())

@@ -12,6 +12,7 @@ import pytest
 from remit.system.sandbox import probe
 from remit.system.sandbox.keeper import clear
 from support.escape_stage import STACKS, offer_of, processes_marked, sandboxed
+from support.folders import dig, removed_at_the_end
 from support.pace import allowed
 from support.processes import descendants
 from support.sandboxes import MEBIBYTE, Job, Limits, run
@@ -89,15 +90,10 @@ def test_deep_or_unreadable_folder_is_removed(tmp_path: Path) -> None:
     (box / "link").symlink_to(tmp_path / "kept")
     (box / "closed").mkdir(0o300)
     (box / "closed" / "file").write_text("x")
-    place = os.open(box, os.O_RDONLY)
-    for _ in range(1100):
-        os.mkdir("d", dir_fd=place)
-        below = os.open("d", os.O_RDONLY, dir_fd=place)
-        os.close(place)
-        place = below
-    os.close(place)
-    clear(str(box))
-    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    with removed_at_the_end(box):
+        os.close(dig(box, 1100))
+        clear(str(box))
+        assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
 def test_hanging_bubblewrap_is_unusable_and_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,3 +24,7 @@ def owls(client: SearchClient) -> SearchProvider:
     if "OWLS_URL" not in client.environ:
         raise SearchNotConfigured("set OWLS_URL")
     return Owls(client)
+
+
+def broken(_client: SearchClient) -> SearchProvider:
+    raise RuntimeError("not today")

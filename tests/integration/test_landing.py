@@ -592,7 +592,7 @@ async def test_work_that_landed_before_a_kill_is_read_instead_of_a_cached_result
     await Writer(writes("new.txt"), merge=False).implement(made_board(tmp_path))
     async with Remit.open(tmp_path, agents=[reader]) as remit:
         assert (await remit.delegate("reader")).data is False
-    crash(tmp_path, "landed")
+    crash(tmp_path, "task after")
     async with Remit.open(tmp_path, agents=[reader]) as remit:
         found = [await remit.delegate("reader") for _ in range(2)]
     assert ([one.data for one in found], "cached_from" in found[1].metadata.extra) == ([True, True], True)
@@ -617,13 +617,13 @@ def crash(project: Path, where: str) -> int:
     """Implement task 1 in a process that is killed at this point; its id."""
     here = Path(__file__)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(folder) for folder in (here.parents[1], here.parent))}
-    command = [sys.executable, str(here.with_name("landing_crash.py")), str(project), where]
+    command = [sys.executable, str(here.with_name("workspace_crash.py")), str(project), where]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
         assert process.wait(60) == -signal.SIGKILL
     return process.pid
 
 
-@pytest.mark.parametrize("where", ["setting up", "accepting"])
+@pytest.mark.parametrize("where", ["task setting up", "task accepting"])
 async def test_killed_command_leaves_no_process_on_the_host(tmp_path: Path, where: str) -> None:
     made_board(tmp_path)
     sleeping = f"sleep\x0060.{crash(tmp_path, where):09}\0".encode()

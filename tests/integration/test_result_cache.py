@@ -8,7 +8,7 @@ from pathlib import Path
 
 from remit import Context, Remit, agent
 from support.cli import run
-from support.folders import make_deep
+from support.folders import make_deep, removed_at_the_end
 from support.repository import begin, git
 
 PROJECT = """
@@ -91,16 +91,17 @@ async def test_changed_code_invalidates_the_cache(tmp_path: Path) -> None:
 
 async def test_deep_folder_that_is_read_is_part_of_the_key(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    end = tmp_path / "data" / make_deep(tmp_path / "data")
 
     @agent("reader", cache="1h", reads=("path",), effects=("read",))
     async def reader(ctx: Context, path: str) -> str:
         return end.read_text()
 
-    async with Remit.open(tmp_path, agents=[reader]) as remit:
-        found = [await remit.delegate("reader", path="data") for _ in range(2)]
-        end.write_text("changed")
-        found.append(await remit.delegate("reader", path="data"))
+    with removed_at_the_end(tmp_path / "data"):
+        end = make_deep(tmp_path / "data")
+        async with Remit.open(tmp_path, agents=[reader]) as remit:
+            found = [await remit.delegate("reader", path="data") for _ in range(2)]
+            end.write_text("changed")
+            found.append(await remit.delegate("reader", path="data"))
     assert [(one.data, "cached_from" in one.metadata.extra) for one in found] == [("end", False), ("end", True), ("changed", False)]
 
 

@@ -230,7 +230,7 @@ async def test_composition_is_limited_to_granted_agents(remit: Remit) -> None:
             with pytest.raises(Refused, match="may not use spends"):
                 await service.begin(caller, request)
     judged = {"best": {"call": "worker.list_files", "parameters": {"path": "."}}, "of": 2, "by": "spends"}
-    with pytest.raises(Refused, match="may not use spends"):
+    with pytest.raises(DelegateError, match=r"There is no target 'spends'\. Targets: compose, worker"):
         service.read(call(principal(agents=("worker", "compose"))), {"target": "compose", "operation": "run", "parameters": judged})
     with pytest.raises(Refused, match=r"may not use compose\.run"):
         service.read(call(principal(agents=("quick",))), {"target": "compose", "operation": "run", "parameters": {"first": ["quick"]}})

@@ -16,9 +16,7 @@ import pytest
 
 from collector import collecting
 from remit import Remit, RemitError, Return, Status, new_session_id
-from remit.core.agents import WorkspaceKind
 from remit.runtime import shipment as shipping
-from remit.runtime.workspaces import open_workspace, take_changes
 from support import cli
 from support.audit import audit_log
 from support.postgres import PostgresServer, new_schema, postgres_server
@@ -404,7 +402,7 @@ def test_diff_that_is_uploaded_and_the_one_at_the_end_are_two_files(tmp_path: Pa
     git(project, "add", ".")
     git(project, "commit", "-qm", "begin")
     session_id = new_session_id()
-    workspace, _ = open_workspace(project, session_id, WorkspaceKind.WORKTREE, earlier=None, seconds=30)
+    workspace, _ = shipping.open_workspace(project, session_id, shipping.WorkspaceKind.WORKTREE, earlier=None, seconds=30)
     (workspace.tree / "first.txt").write_text("1\n")
 
     class Slow(BlobStore):
@@ -412,7 +410,7 @@ def test_diff_that_is_uploaded_and_the_one_at_the_end_are_two_files(tmp_path: Pa
             """The agent ends while its diff is being uploaded."""
             if os.pread(descriptor, 4, 0) == b"diff" and not list(scratch.iterdir()):
                 (workspace.tree / "second.txt").write_text("2\n")
-                take_changes(workspace, message="end", diff_in=scratch)
+                shipping.take_changes(workspace, message="end", diff_in=scratch)
             return super().put(descriptor, sha256)
 
     blobs = Slow(f"file://{tmp_path}/blobs")

@@ -9,6 +9,7 @@ import pytest
 from workspace_project import commit_all, git, new_repository, run, status, work_folders
 
 from remit import BlockingContext, Context, Remit, Return, agent
+from support.folders import dig, removed_at_the_end
 
 
 @pytest.fixture
@@ -110,23 +111,19 @@ async def test_work_in_a_folder_too_deep_for_git_is_kept_and_can_be_removed(proj
 
     @agent("digs", workspace="worktree", merge=True, timeout=30)
     def digs(ctx: BlockingContext) -> str:
-        folder = os.open(ctx.workspace, os.O_RDONLY)
-        for _ in range(2500):
-            os.mkdir("d", dir_fd=folder)
-            deeper = os.open("d", os.O_RDONLY, dir_fd=folder)
-            os.close(folder)
-            folder = deeper
+        folder = dig(ctx.workspace, 2500)
         os.close(os.open("work.txt", os.O_CREAT | os.O_WRONLY, dir_fd=folder))
         os.close(folder)
         return "done"
 
-    async with Remit.open(project, agents=[digs], settings={"history_days": 1}) as remit:
-        result = await remit.delegate("digs")
-        assert any("Not everything is in the diff" in warning for warning in result.warnings), result
-        assert work_folders(project) == [result.session_id]
-        remit.store.prune(settled_before=remit.clock.wall() + 1)
-        await remit.engine.clean_up()
-    assert work_folders(project) == []
+    with removed_at_the_end(project / ".remit/work"):
+        async with Remit.open(project, agents=[digs], settings={"history_days": 1}) as remit:
+            result = await remit.delegate("digs")
+            assert any("Not everything is in the diff" in warning for warning in result.warnings), result
+            assert work_folders(project) == [result.session_id]
+            remit.store.prune(settled_before=remit.clock.wall() + 1)
+            await remit.engine.clean_up()
+        assert work_folders(project) == []
 
 
 async def test_failed_merge_is_partial(project: Path) -> None:

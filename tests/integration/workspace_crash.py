@@ -1,6 +1,6 @@
 """A program that kills itself (kill -9) while its agent works or during a merge into the project or its caller's workspace.
 
-Run by test_workspaces and test_shared_workspaces.
+Run by test_workspaces, test_shared_workspaces and test_landing.
 """
 
 import asyncio
@@ -9,9 +9,13 @@ import signal
 import sys
 from pathlib import Path
 
-from remit import Context, Remit, agent
+from landing_harness import GREEN, Writer, writes
+
+from remit import Board, Context, Remit, agent
+from remit import implement_task as implement
 from remit.runtime import workspaces
 from remit.system.git import Git
+from support.boards import merge_work
 from support.repository import git
 
 PROJECT, WHERE, *RESUMED = sys.argv[1:]
@@ -40,7 +44,8 @@ async def calls(ctx: Context) -> None:
 @agent("queues", workspace="worktree", merge="queue", timeout=30)
 async def queues(ctx: Context) -> str:
     (ctx.workspace / "half.txt").write_text("half\n")
-    git(Path(PROJECT), "commit", "-q", "--allow-empty", "-m", "meanwhile")  # so that its work lands under another commit
+    identity = ("-c", "user.name=Ada", "-c", "user.email=ada@example.com")
+    git(Path(PROJECT), *identity, "commit", "-q", "--allow-empty", "-m", "meanwhile")  # so that its work lands under another commit
     return "done"
 
 
@@ -53,7 +58,13 @@ class DyingGit(Git):
         if (arguments[0], WHERE) in (("merge", "before"), ("read-tree", "read-tree before")):
             die()
         answer = super().run(*arguments, **more)  # type: ignore[arg-type]
-        if (arguments[0], WHERE) in (("merge", "after"), ("merge", "protected"), ("merge", "queued"), ("read-tree", "read-tree after")):
+        if (arguments[0], WHERE) in (
+            ("merge", "after"),
+            ("merge", "task after"),
+            ("merge", "protected"),
+            ("merge", "queued"),
+            ("read-tree", "read-tree after"),
+        ):
             die()
         return answer
 
@@ -63,8 +74,21 @@ class DyingGit(Git):
         return super().asks(*arguments)
 
 
+async def implement_task() -> None:
+    """Of a board: killed while its worktree is set up or its work is accepted, or when it has landed."""
+    dying = f"sleep 60.{os.getpid():09} & sleep 0.2; kill -9 {os.getpid()}; wait"
+    accept = f"if test -e new.txt; then {dying}; fi" if WHERE == "task accepting" else GREEN
+    workspace = {"accept": [accept], "setup": [dying] if WHERE == "task setting up" else []}
+    settings = {"workspace": workspace, "accept_in": "host"}
+    async with Remit.open(PROJECT, agents=Writer(writes("new.txt")).agents(), settings=settings) as remit:
+        await (merge_work if WHERE == "task after" else implement)(remit, Board(Path(PROJECT)), 1)
+
+
 async def main() -> None:
     workspaces.Git = DyingGit  # type: ignore[misc]
+    if WHERE.startswith("task"):
+        await implement_task()
+        return
     settings = {"workspace": {"accept": ["test -e half.txt"]}}
     if WHERE == "accepting":
         print(os.getpid(), flush=True)

@@ -1,6 +1,7 @@
 """Symlinks in a clone cannot redirect remit's writes out of the project."""
 
 import asyncio
+import os
 import shutil
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from remit import Board, Context, Refused, Remit, Return, agent
 from remit.system.trust import create_approved
 from support import cli
-from support.folders import make_deep
+from support.folders import dig, removed_at_the_end
 from support.repository import begin, git
 
 FOLDERS = (
@@ -99,9 +100,10 @@ def test_hostile_note_of_a_workspace_in_a_clone_is_ignored(tmp_path: Path, conte
 async def test_deep_folder_in_a_clone_breaks_nothing(tmp_path: Path, folder: str) -> None:
     """The library's walks descend by recursion."""
     (tmp_path / folder).mkdir(parents=True)
-    make_deep(tmp_path / folder)
-    async with Remit.open(tmp_path, agents=[reader]) as remit:
-        assert (await remit.delegate("reader", task={"title": "All", "complexity": "complex"})).ok
+    with removed_at_the_end(tmp_path / folder):
+        os.close(dig(tmp_path / folder, 1500))
+        async with Remit.open(tmp_path, agents=[reader]) as remit:
+            assert (await remit.delegate("reader", task={"title": "All", "complexity": "complex"})).ok
 
 
 def test_symlinks_inside_the_project_and_to_shared_agents_keep_working(tmp_path: Path, outside: Path) -> None:

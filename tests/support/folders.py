@@ -1,16 +1,34 @@
-"""Folders deeper than the stack of a program that descends by recursion."""
+"""Folders deeper than the recursion of Python: the removal of temporary folders by pytest would fail."""
 
 import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-LEVELS = 1500
+
+def dig(folder: Path, levels: int) -> int:
+    """Make folders in folders; returns a descriptor of the innermost."""
+    place = os.open(folder, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir("d", dir_fd=place)
+        deeper = os.open("d", os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = deeper
+    return place
 
 
-def make_deep(folder: Path) -> str:
-    """Below `folder`, which exists, with a file `end` at the bottom; its path in `folder`."""
-    path = str(folder)
-    for _ in range(LEVELS):
-        path = f"{path}/d"
-        os.mkdir(path)
-    Path(path, "end").write_text("end")
-    return os.path.relpath(f"{path}/end", folder)
+def make_deep(folder: Path, levels: int = 1500) -> Path:
+    """A file at the bottom of folders in `folder`."""
+    os.close(dig(folder, levels))
+    end = folder.joinpath(*["d"] * levels, "end")
+    end.write_text("end")
+    return end
+
+
+@contextmanager
+def removed_at_the_end(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        subprocess.run(["rm", "-rf", str(folder)], check=True)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from remit import Handle, Remit, State
 from support.processes import is_alive, mark_of, marked
@@ -53,7 +54,7 @@ class Cluster:
 
     def settings(self, address: str = "", **more: Any) -> dict[str, Any]:
         temporal = {"address": address or self._address, "heartbeat_seconds": self.heartbeat_seconds, "worker_wait_seconds": 30.0}
-        engine = {"kind": "temporal", "project": f"p{self.root.name}", "temporal": temporal}
+        engine = {"kind": "temporal", "project": f"{self.root.name}-{crc32(bytes(self.root))}", "temporal": temporal}
         return {"engine": engine, "builtin_agents": (), "describe_seconds": 30.0, **self._settings, **more}
 
     async def start(

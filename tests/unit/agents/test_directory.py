@@ -96,11 +96,12 @@ async def test_agent_that_raises_or_hangs_on_close_leaves_the_rest_closed(
 ) -> None:
     monkeypatch.setattr("remit.agents.executors.CLOSE_SECONDS", 0.1)
     echo, command = {"kind": "echo"}, {"command": "cat", "answers": "value"}
+    of_others = set(descendants(os.getpid()))
     async with Remit.open(tmp_path, settings={"agents": {"raises": echo, "hangs": echo, "cat": command}}) as remit:
         assert (await remit.delegate("cat", task="x")).ok
-        before = set(descendants(os.getpid()))
-        assert before
-    assert not before & set(descendants(os.getpid()))
+        started = set(descendants(os.getpid())) - of_others
+        assert started
+    assert not started & set(descendants(os.getpid()))
 
 
 async def test_file_from_a_clone_chooses_no_executor_of_a_package(tmp_path: Path, added_kinds: dict[str, Any]) -> None:
