@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -295,6 +296,14 @@ class Remit:
     def is_attached(self) -> bool:
         """Whether an agent opened this `Remit`; then the owner of its tree runs its delegations."""
         return self._attachment is not None
+
+    @property
+    def process_marks(self) -> dict[str, str]:
+        """Variables for processes that belong to no delegation: if this process is killed, recovery ends those that have them."""
+        from remit.system.processes import MARK, marker
+
+        mark = marker(self._project, self.owner.owner_id, "command")
+        return {MARK: mark if self._attachment is None else os.environ.get(MARK, "").rstrip()}  # its own: of the agent that opened this
 
     @property
     def has_record(self) -> bool:
@@ -664,21 +673,17 @@ class Remit:
             return new_token(live.delegation.session_id, str(self.folder / "run" / f"{self.owner.owner_id}.sock"))
         return self._attach_server.token_for(live)
 
-    def _reap(self, owner_id: str) -> int:
+    def _reap(self, owner_id: str, session_id: str = "") -> int:
         from remit.system.processes import kill_tree, marked, marker
 
-        mark = marker(self._project, owner_id)
-        left = len(marked(mark))
-        if left:
+        mark = marker(self._project, owner_id, session_id)
+        if left := len(marked(mark)):
             kill_tree(None, marker=mark, term_grace=0.1)
         return left
 
     def _reap_sessions(self, owner_id: str, session_ids: Collection[str]) -> None:
-        from remit.system.processes import kill_tree, marked, marker
-
         for session_id in session_ids:
-            if marked(mark := marker(self._project, owner_id, session_id)):
-                kill_tree(None, marker=mark, term_grace=0.1)
+            self._reap(owner_id, session_id)
 
     def _kill_processes(self, session_ids: Collection[str]) -> None:
         if (processes := self._executor_deps.made("processes")) is not None:

@@ -14,6 +14,7 @@ import pytest
 
 from remit import Misused, RemitError, new_session_id
 from remit.stores import blobs as module
+from support.folders import make_deep, removed_at_the_end
 from support.s3 import BUCKET, PART_BYTES, BlobStore, Manifest, S3Server, ShippedFile, s3_server
 
 LARGE = 2 * PART_BYTES + 12345
@@ -189,6 +190,16 @@ def test_killed_upload_leaves_no_partial_blob(blobs: BlobStore, url: str, tmp_pa
         os.utime(draft, (1, 1))
         assert blobs.prune(lambda sessions: sessions).bytes >= 5
         assert not draft.exists()
+
+
+def test_deep_folder_in_the_directory_does_not_stop_pruning(tmp_path: Path) -> None:
+    blobs = BlobStore(f"file://{tmp_path}/blobs")
+    blobs.check()
+    with removed_at_the_end(tmp_path / "blobs"):
+        draft = make_deep(tmp_path / "blobs").with_name("blob#1")
+        draft.write_text("left")
+        os.utime(draft, (0, 0))
+        assert blobs.prune(lambda sessions: sessions).bytes == 4
 
 
 def test_concurrent_uploads_of_the_same_content_succeed(blobs: BlobStore, url: str, tmp_path: Path) -> None:

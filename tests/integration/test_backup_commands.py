@@ -1,6 +1,7 @@
 """`remit backup`, `remit restore` and `remit prune`."""
 
 import asyncio
+import os
 import stat
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from remit import Remit
 from remit.testing import JumpingClock
 from support import cli
+from support.folders import make_deep, removed_at_the_end
 
 
 @pytest.fixture
@@ -26,6 +28,18 @@ def project(tmp_path: Path) -> Path:
 
 def sessions(root: Path) -> list[str]:
     return [one["session_id"] for one in cli.run_json("history", "--limit", "1000", cwd=root)["delegations"]]
+
+
+def test_deep_folder_is_backed_up_and_restored(project: Path, tmp_path: Path) -> None:
+    (project / ".remit" / "scratch").mkdir(exist_ok=True)
+    with removed_at_the_end(project):
+        deep = make_deep(project / ".remit" / "scratch")
+        assert cli.run("backup", str(tmp_path / "copy.zip"), cwd=project).code == 0
+        os.unlink(deep)
+        done = cli.run("restore", str(tmp_path / "copy.zip"), "--force", cwd=project)
+        assert done.code == 0, done.stderr
+        assert deep.read_text() == "end"
+        assert {stat.S_IMODE(os.stat(place).st_mode) for place in (deep, *list(deep.parents)[:3])} == {0o600, 0o700}
 
 
 def test_backup_restores_record_settings_and_board(project: Path, tmp_path: Path) -> None:

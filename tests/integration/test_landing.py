@@ -1,8 +1,11 @@
 """Work of a task in its worktree: one verdict before anything is merged, then it lands once, rebased and green, or not at all."""
 
 import asyncio
+import contextlib
 import os
+import signal
 import socket
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -581,6 +584,20 @@ async def test_landed_work_is_read_instead_of_a_cached_result(tmp_path: Path) ->
         assert (await remit.delegate("reader")).data is True
 
 
+async def test_work_that_landed_before_a_kill_is_read_instead_of_a_cached_result(tmp_path: Path) -> None:
+    @agent("reader", cache="1h", effects=("read",))
+    async def reader(ctx: Context) -> bool:
+        return (ctx.workspace / "new.txt").exists()
+
+    await Writer(writes("new.txt"), merge=False).implement(made_board(tmp_path))
+    async with Remit.open(tmp_path, agents=[reader]) as remit:
+        assert (await remit.delegate("reader")).data is False
+    crash(tmp_path, "task after")
+    async with Remit.open(tmp_path, agents=[reader]) as remit:
+        found = [await remit.delegate("reader") for _ in range(2)]
+    assert ([one.data for one in found], "cached_from" in found[1].metadata.extra) == ([True, True], True)
+
+
 @pytest.mark.parametrize("is_archived", [False, True])
 async def test_worktree_of_a_killed_process_is_removed_by_the_next_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_archived: bool
@@ -594,3 +611,30 @@ async def test_worktree_of_a_killed_process_is_removed_by_the_next_command(
     assert len(branches(tmp_path)) == 2
     assert (await writer.implement(board, 2)).status == "completed"
     assert branches(tmp_path) == ["main"]
+
+
+def crash(project: Path, where: str) -> int:
+    """Implement task 1 in a process that is killed at this point; its id."""
+    here = Path(__file__)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(folder) for folder in (here.parents[1], here.parent))}
+    command = [sys.executable, str(here.with_name("workspace_crash.py")), str(project), where]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
+        assert process.wait(60) == -signal.SIGKILL
+    return process.pid
+
+
+@pytest.mark.parametrize("where", ["task setting up", "task accepting"])
+async def test_killed_command_leaves_no_process_on_the_host(tmp_path: Path, where: str) -> None:
+    made_board(tmp_path)
+    sleeping = f"sleep\x0060.{crash(tmp_path, where):09}\0".encode()
+
+    def left() -> int:
+        count = 0
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):  # ended meanwhile
+                count += path.read_bytes() == sleeping
+        return count
+
+    assert left() == 1
+    async with Remit.open(tmp_path):
+        assert left() == 0

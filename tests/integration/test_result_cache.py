@@ -8,6 +8,7 @@ from pathlib import Path
 
 from remit import Context, Remit, agent
 from support.cli import run
+from support.folders import make_deep, removed_at_the_end
 from support.repository import begin, git
 
 PROJECT = """
@@ -86,6 +87,22 @@ async def test_changed_code_invalidates_the_cache(tmp_path: Path) -> None:
         async with Remit.open(tmp_path) as remit:
             found.append((await remit.delegate("reader")).data)
     assert found == [1, 2, 1]
+
+
+async def test_deep_folder_that_is_read_is_part_of_the_key(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+
+    @agent("reader", cache="1h", reads=("path",), effects=("read",))
+    async def reader(ctx: Context, path: str) -> str:
+        return end.read_text()
+
+    with removed_at_the_end(tmp_path / "data"):
+        end = make_deep(tmp_path / "data")
+        async with Remit.open(tmp_path, agents=[reader]) as remit:
+            found = [await remit.delegate("reader", path="data") for _ in range(2)]
+            end.write_text("changed")
+            found.append(await remit.delegate("reader", path="data"))
+    assert [(one.data, "cached_from" in one.metadata.extra) for one in found] == [("end", False), ("end", True), ("changed", False)]
 
 
 async def test_worktree_does_not_use_cached_results_of_the_project(tmp_path: Path) -> None:

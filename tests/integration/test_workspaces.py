@@ -403,12 +403,10 @@ async def test_copy_contains_nothing_that_a_link_in_the_project_leads_to(project
     assert result.data == [".gitignore", "picture.bin", "src"], result
 
 
-def crash(project: Path, where: str) -> "subprocess.CompletedProcess[str]":
-    script = Path(__file__).with_name("workspace_crash.py")
+def crash(project: Path, where: str, *resumed: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(Path(__file__).with_name("workspace_crash.py")), str(project), where, *resumed]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    return subprocess.run(
-        [sys.executable, str(script), str(project), where], capture_output=True, text=True, timeout=60, check=False, env=environment
-    )
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
 
 
 async def test_workspace_of_a_crashed_run_is_named_and_kept(project: Path) -> None:
@@ -424,16 +422,17 @@ async def test_workspace_of_a_crashed_run_is_named_and_kept(project: Path) -> No
     assert git(project, "show", f"remit/{record.session_id}:half.txt") == "half\n"
 
 
-@pytest.mark.parametrize("where", ["joined", "before", "after", "queued"])
+@pytest.mark.parametrize("where", ["joined", "before", "after", "protected", "queued"])
 async def test_kill_9_during_a_merge_loses_nothing(project: Path, where: str) -> None:
     assert crash(project, where).returncode == -9
     async with Remit.open(project, agents=AGENTS) as remit:
         record = (await remit.history())[0]
         assert record.result is not None
         assert git(project, "show", f"remit/{record.session_id}:half.txt") == "half\n"
-        is_merged = where in ("after", "queued")
+        is_merged = where in ("after", "protected", "queued")
         assert (project / "half.txt").exists() == is_merged
         assert any("were merged" in warning for warning in record.result.warnings) == is_merged
+        assert any("Left out" in warning for warning in record.result.warnings) == (where == "protected")
         assert status(project) == ""
         assert (await remit.delegate("write", path="next.txt")).ok, "the next merge works"
 
@@ -444,6 +443,17 @@ def is_running(command: str) -> bool:
             if path.read_bytes().split(b"\0")[:-1] == command.encode().split():
                 return True
     return False
+
+
+async def test_work_after_a_partial_merge_is_not_reported_as_merged(project: Path) -> None:
+    for where, is_merged in (("protected", True), ("agent", False)):
+        async with Remit.open(project) as remit:
+            earlier = [record.session_id for record in await remit.history()]
+        assert crash(project, where, *earlier).returncode == -9
+        async with Remit.open(project) as remit:
+            result = (await remit.history())[0].result
+        assert result is not None
+        assert any("were merged" in warning for warning in result.warnings) == is_merged, where
 
 
 async def test_process_killed_while_it_accepts_work_leaves_neither_worktree_nor_command(project: Path) -> None:

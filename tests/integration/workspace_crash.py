@@ -1,6 +1,6 @@
 """A program that kills itself (kill -9) while its agent works or during a merge into the project or its caller's workspace.
 
-Run by test_workspaces and test_shared_workspaces.
+Run by test_workspaces, test_shared_workspaces and test_landing.
 """
 
 import asyncio
@@ -9,12 +9,16 @@ import signal
 import sys
 from pathlib import Path
 
-from remit import Context, Remit, agent
+from landing_harness import GREEN, Writer, writes
+
+from remit import Board, Context, Remit, agent
+from remit import implement_task as implement
 from remit.runtime import workspaces
 from remit.system.git import Git
+from support.boards import merge_work
 from support.repository import git
 
-PROJECT, WHERE = sys.argv[1:3]
+PROJECT, WHERE, *RESUMED = sys.argv[1:]
 
 
 def die() -> None:
@@ -24,6 +28,8 @@ def die() -> None:
 @agent("dies", workspace="worktree", merge=True, timeout=30)
 async def dies(ctx: Context) -> str:
     (ctx.workspace / "half.txt").write_text("half\n")
+    if WHERE == "protected":
+        (ctx.workspace / "remit.toml").write_text("")
     if WHERE == "agent":
         die()
     return "done"
@@ -52,7 +58,13 @@ class DyingGit(Git):
         if (arguments[0], WHERE) in (("merge", "before"), ("read-tree", "read-tree before")):
             die()
         answer = super().run(*arguments, **more)  # type: ignore[arg-type]
-        if (arguments[0], WHERE) in (("merge", "after"), ("merge", "queued"), ("read-tree", "read-tree after")):
+        if (arguments[0], WHERE) in (
+            ("merge", "after"),
+            ("merge", "task after"),
+            ("merge", "protected"),
+            ("merge", "queued"),
+            ("read-tree", "read-tree after"),
+        ):
             die()
         return answer
 
@@ -62,14 +74,28 @@ class DyingGit(Git):
         return super().asks(*arguments)
 
 
+async def implement_task() -> None:
+    """Of a board: killed while its worktree is set up or its work is accepted, or when it has landed."""
+    dying = f"sleep 60.{os.getpid():09} & sleep 0.2; kill -9 {os.getpid()}; wait"
+    accept = f"if test -e new.txt; then {dying}; fi" if WHERE == "task accepting" else GREEN
+    workspace = {"accept": [accept], "setup": [dying] if WHERE == "task setting up" else []}
+    settings = {"workspace": workspace, "accept_in": "host"}
+    async with Remit.open(PROJECT, agents=Writer(writes("new.txt")).agents(), settings=settings) as remit:
+        await (merge_work if WHERE == "task after" else implement)(remit, Board(Path(PROJECT)), 1)
+
+
 async def main() -> None:
     workspaces.Git = DyingGit  # type: ignore[misc]
+    if WHERE.startswith("task"):
+        await implement_task()
+        return
     settings = {"workspace": {"accept": ["test -e half.txt"]}}
     if WHERE == "accepting":
         print(os.getpid(), flush=True)
         settings = {"workspace": {"accept": [f"sleep 60.{os.getpid():09} & kill -9 {os.getpid()}; wait"]}, "accept_in": "host"}
     async with Remit.open(PROJECT, agents=[dies, calls, queues], settings=settings) as remit:
-        await remit.delegate("calls" if WHERE.startswith("read-tree") else "queues" if WHERE in ("queued", "accepting") else "dies")
+        name = "calls" if WHERE.startswith("read-tree") else "queues" if WHERE in ("queued", "accepting") else "dies"
+        await remit.delegate(name, **dict(zip(["resume"], RESUMED, strict=False)))
 
 
 asyncio.run(main())

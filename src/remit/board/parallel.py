@@ -105,7 +105,7 @@ class _ParallelRun:
         self._board = board
         self._options = options
         self._landing = LandingOptions(
-            queue=MergeQueue(remit.root, remit.settings, is_accepting=options.is_accepting),
+            queue=MergeQueue(remit.root, remit.settings, is_accepting=options.is_accepting, marks=remit.process_marks),
             mode=QUEUE,
             is_accepting=options.is_accepting,
             slots=asyncio.Semaphore(options.width),

@@ -39,6 +39,7 @@ from remit.runtime.landing import (
     write_state,
 )
 from remit.runtime.merge_queue import CODES, CONFLICT, RED, Candidate, Landing, MergeQueue
+from remit.runtime.result_cache import merging
 from remit.runtime.task_workspace import (
     Place,
     commit_by_hand,
@@ -111,7 +112,7 @@ class TaskLanding:
         self._number = number
         self._options = options
         is_accepting = options.mode == QUEUE and options.is_accepting
-        self._queue = options.queue or MergeQueue(remit.root, remit.settings, is_accepting=is_accepting)
+        self._queue = options.queue or MergeQueue(remit.root, remit.settings, is_accepting=is_accepting, marks=remit.process_marks)
         self._workspace: Workspace | None = None
         self.notes: tuple[str, ...] = ()
         """Warnings: what was flaky, what was handed back."""
@@ -159,7 +160,7 @@ class TaskLanding:
     async def _make(self, root: Path, seconds: float) -> Workspace:
         workspace = await off_loop(lambda: make_task_workspace(root, self._number, seconds=min(seconds, MAKING_SECONDS)))
         try:
-            await prepare_folder(workspace.folder, root, self._remit.settings, seconds=seconds)
+            await prepare_folder(workspace.folder, root, self._remit.settings, seconds=seconds, marks=self._remit.process_marks)
         except (RemitError, OSError):
             with contextlib.suppress(RemitError, OSError):
                 await off_loop(discard_workspace, workspace)
@@ -212,7 +213,6 @@ class TaskLanding:
     async def land(self, task: Task, records: Sequence[PhaseRecord], commands: tuple[str, ...]) -> ErrorInfo | None:
         """Land the work; None: it has landed. Red or conflicting, it goes back to its agent at most twice."""
         if commit := await self.landed():
-            await self._remit.clear_cache()
             self.summary = f"Merged into {self.workspace.onto} as {commit[:9]}, by a command that was killed after that."
             return None
         if (error := await self._take_over(task, records)) is not None:
@@ -236,12 +236,14 @@ class TaskLanding:
 
     async def _try(self, records: Sequence[PhaseRecord], commands: tuple[str, ...]) -> Landing:
         tip = await self._tip(records)
-        try:
-            landing = await self._queue.land(Candidate(workspace=self.workspace, tip=tip, accept=commands, stop_at=self._stop_at))
-        finally:
-            self._queue.release(self.workspace)
-        if landing.error is None:
-            await self._remit.clear_cache()  # cached results were made from the previous files
+        with contextlib.ExitStack() as held:
+            await off_loop(held.enter_context, merging(self._remit.folder, self.workspace.session_id))
+            try:
+                landing = await self._queue.land(Candidate(workspace=self.workspace, tip=tip, accept=commands, stop_at=self._stop_at))
+            finally:
+                self._queue.release(self.workspace)
+            if landing.error is None:
+                await self._remit.clear_cache()  # cached results were made from the previous files
         self.notes, self.summary = (*self.notes, *landing.notes), landing.summary
         return landing
 

@@ -23,7 +23,7 @@ from remit.core.settings import Settings
 from remit.core.states import State
 from remit.stores import must_have_no_password, without_password
 from remit.stores.rows import TABLES, Row, fit_columns
-from remit.system.files import walk
+from remit.system.files import temporary_folder, walk
 from remit.system.liveness import living_owners
 from remit.system.settings_files import load_settings
 
@@ -134,17 +134,21 @@ def restore(
             advice="Restore into an empty folder (--root DIR), or set the present files aside: remit restore FILE --force",
         )  # fmt: skip
     aside = project.root / f"remit-before-restore-{time.strftime('%Y%m%d-%H%M%S')}"
-    with TemporaryDirectory(prefix=".remit-restore-", dir=project.root) as folder:
+    with temporary_folder(".remit-restore-", project.root) as folder:
+        # `extractall` makes parents by recursion.
+        for parent in dict.fromkeys(parent for name in names for parent in reversed(PurePosixPath(name).parents)):
+            (folder / parent).mkdir(mode=0o700, exist_ok=True)
         with zipfile.ZipFile(file) as archive:
             archive.extractall(folder, names)
-        for path in Path(folder).rglob("*"):
-            path.chmod(0o700 if path.is_dir() else 0o600)
+        for place, _, found in walk(folder):
+            for name in found:
+                os.chmod(os.path.join(place, name), 0o600)
         for name in present:
             aside.mkdir(exist_ok=True, mode=0o700)
             os.rename(project.root / name, aside / name)
         for name in SAVED:
-            if (Path(folder) / name).exists():
-                os.rename(Path(folder) / name, project.root / name)
+            if (folder / name).exists():
+                os.rename(folder / name, project.root / name)
     document = {"root": str(project.root), "files": len(names), "set_aside": str(aside) if present else None}
 
     def said() -> None:
@@ -174,7 +178,7 @@ def _archived(file: Path) -> list[str]:
 
 def _would_replace(path: Path, names: list[str]) -> bool:
     """Whether it has content. An empty folder, which `remit` may create, does not count."""
-    has_content = path.is_file() or any(one.is_file() and one.name != ".gitignore" for one in path.rglob("*"))
+    has_content = path.is_file() or any(name != ".gitignore" for _, _, found in walk(path) for name in found)
     return has_content and any(name.split("/")[0] == path.name for name in names)
 
 

@@ -31,6 +31,7 @@ from remit.core.policy import PolicyRequest
 from remit.core.ports import Store
 from remit.core.record import Record
 from remit.policy.engine import open_policy
+from remit.runtime.result_cache import merging
 from remit.runtime.workspace_cleanup import (
     WorkspaceStatus,
     diff_text,
@@ -242,12 +243,14 @@ def _merged(place: Place, *, project: Project, with_protected: bool) -> Outcome:
     if workspace.task:
         return _landed(place, project)
     permitted = (lambda writes: [True] * len(writes)) if with_protected else partial(_permitted_writes, project, place)
-    outcome = merge_by_hand(workspace, f"{_agent(place)}\n\nSession: {workspace.session_id}", permitted)
+    with merging(project.folder, workspace.session_id):
+        outcome = merge_by_hand(workspace, f"{_agent(place)}\n\nSession: {workspace.session_id}", permitted)
+        if outcome.is_done:
+            with project.store() as store:
+                store.drop_keys(CACHE_KEYS)  # cached results were made from the previous files
     if not outcome.is_done:
         files = f" ({', '.join(outcome.conflicts[:10])})" if outcome.conflicts else ""
         return Outcome(place=place, did="kept", why=f"{outcome.reason}{files}; nothing was changed in the project")
-    with project.store() as store:
-        store.drop_keys(CACHE_KEYS)  # cached results were made from the previous files
     if outcome.left_out:
         left = f"left out, because the policy does not allow {_agent(place)} to write them: {', '.join(outcome.left_out[:10])}"
         return Outcome(place=place, did="merged", why=f"into {outcome.into}; {left}. To merge them too: --merge --protected")

@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import shutil
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -16,9 +17,14 @@ from typing import Any
 
 from remit.core.errors import RemitError, Unavailable
 from remit.runtime.workspaces import (
+    MergeResult,
+    MergeWrite,
     Workspace,
     clear_worktree,
+    commit_without,
     lock_checkout,
+    merge,
+    merge_into_workspace,
     named_files,
     open_git,
     project_git,
@@ -51,6 +57,8 @@ class LandingState:
     """The tree at the start of the current run; equal files were not changed by it."""
     candidate: str = ""
     """The commit that the project's branch was about to move to: once the branch contains it, the task is merged."""
+    left_out: Sequence[str] = ()
+    """Files of the work that are not in `candidate`, because the policy does not allow its agent to write them."""
     is_queued: bool = False
     """Merged by the queue, however its agent is declared: `--parallel` was asked for."""
     returning: Mapping[str, Any] = field(default_factory=dict)
@@ -209,6 +217,13 @@ def remember_candidate(workspace: Workspace, target: str) -> None:
     write_state(workspace, replace(read_state(workspace), candidate=target))
 
 
+def forget_candidate(workspace: Workspace) -> None:
+    """Work continues in a workspace of which an earlier part was merged."""
+    state = read_state(workspace)
+    if state.candidate:
+        write_state(workspace, replace(state, candidate="", left_out=()))
+
+
 def landed_as(workspace: Workspace, *, seconds: float = GIT_SECONDS) -> str:
     """The commit under which its work was merged; empty if it was not. Without a branch of its task, the checked-out one counts."""
     candidate = read_state(workspace).candidate
@@ -217,6 +232,33 @@ def landed_as(workspace: Workspace, *, seconds: float = GIT_SECONDS) -> str:
         if candidate and project_git(workspace, time.monotonic() + seconds).asks("merge-base", "--is-ancestor", candidate, onto):
             return candidate
     return ""
+
+
+def merge_permitted(
+    workspace: Workspace,
+    commit: str,
+    left_out: Sequence[MergeWrite],
+    claim: threading.Lock,
+    *,
+    message: str,
+    seconds: float,
+    host: Workspace | None = None,
+) -> MergeResult:
+    """Merge `commit` without the excluded files into the project or the caller's workspace."""
+    names = tuple(one.path for one in left_out)
+    stop_at = time.monotonic() + seconds
+    if left_out:
+        commit = commit_without(workspace, commit, left_out, message=message, seconds=seconds)
+    if commit == workspace.base:
+        return MergeResult(is_done=False, conflicts=names, reason="the policy does not allow its agent to change any of its files")
+    if names and host is None:
+        write_state(workspace, replace(read_state(workspace), candidate=commit, left_out=names))
+    left = max(0.0, stop_at - time.monotonic())
+    if host is None:
+        result = merge(workspace, commit, claim, seconds=left)
+    else:
+        result = merge_into_workspace(workspace, commit, host, claim, seconds=left)
+    return replace(result, left_out=names) if result.is_done else result
 
 
 # ---- back to the agent

@@ -109,14 +109,14 @@ class Proof:
 class MergeQueue:
     """The merge queue of one project in this process."""
 
-    def __init__(self, root: Path, settings: Settings, *, is_accepting: bool = True, marks: Mapping[str, str] | None = None) -> None:
+    def __init__(self, root: Path, settings: Settings, *, is_accepting: bool = True, marks: Mapping[str, str]) -> None:
         """`is_accepting`: whether acceptance commands run on the merged tree; otherwise a candidate is merged if it can be rebased.
         `marks`: variables by which recovery finds their processes."""
         self._root = root
         self._settings = settings
         self._rules = settings.workspace
         self._is_accepting = is_accepting
-        self._marks = marks or {}
+        self._marks = marks
         self._waiting: list[_QueuedCandidate] = []
         self._worker: asyncio.Task[None] | None = None
         self._slow = 0.0

@@ -5,10 +5,11 @@ reads, and the project's epoch: the newest recorded delegation that may have wri
 alive the cache is not used. There is no second store: an entry is a recorded delegation."""
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -19,7 +20,9 @@ from remit.core.agents import may_write
 from remit.core.cache import CACHE_KEYS, CacheTerms
 from remit.core.context import Handle, SettledHandle, final_event
 from remit.core.delegation import Delegation, on_behalf_of
+from remit.core.errors import Unavailable
 from remit.core.events import Event
+from remit.core.ports import Store
 from remit.core.record import CACHED_FROM, Record
 from remit.core.redaction import SECRETS_REMOVED
 from remit.core.result import Return, StopReason, state_of
@@ -29,6 +32,8 @@ from remit.runtime.deps import Submission
 from remit.runtime.policy_facts import as_declared, default_of
 from remit.runtime.reply import Stop
 from remit.system.artifact_files import FileInfo, inspect_artifact
+from remit.system.files import file_lock, make_folder, walk
+from remit.system.git import LOCK_WAIT_SECONDS
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -36,6 +41,8 @@ if TYPE_CHECKING:
 
 READS = "reads"
 """Metadata key of a return: a digest of the files that were read; set only if they did not change meanwhile."""
+MERGES = "merges"
+"""Folder in `.remit` with a file for each merge that no delegation makes, locked by the process that makes it."""
 MOST_FILES = 2_000
 MOST_BYTES = 64 * 1024 * 1024
 RECORDS_KEPT = 128
@@ -111,14 +118,14 @@ class _Digest:
             return
         if self._is_in_loop:
             raise _TooMuch
-        for folder, folders, files in os.walk(os.path.realpath(place)):
-            folders[:] = sorted(name for name in folders if folder != self._folder or name not in _NOT_WALKED)
-            if any(os.path.islink(os.path.join(folder, name)) for name in folders):
-                raise ValueError(f"{folder} contains a link to a folder.")
+        for folder, folders, files in walk(os.path.realpath(place), _fail):
+            skipped = _NOT_WALKED if folder == self._folder else frozenset()
+            folders[:] = [name for name in folders if name not in skipped]
             self._note(path, self._inside(folder), *folders)
-            for name in sorted(files):
-                file = os.path.join(folder, name)
-                self._add_file(name, file, os.stat(file).st_mode)
+            for name in files:
+                if name not in skipped:
+                    file = os.path.join(folder, name)
+                    self._add_file(name, file, os.stat(file).st_mode)
 
     def _add_file(self, name: str, place: str, mode: int) -> None:
         """`mode`: checked before, because opening a device can have side effects."""
@@ -150,6 +157,10 @@ class _Digest:
         self._hash.update("\0".join((*words, "\n")).encode("utf-8", "surrogateescape"))
 
 
+def _fail(error: OSError) -> None:
+    raise error  # a folder that cannot be read may have changed
+
+
 def _look(folder: Path, paths: tuple[str, ...], most: int) -> FilesRead | None:
     digest = _Digest(os.fspath(folder), most)
     try:
@@ -158,6 +169,35 @@ def _look(folder: Path, paths: tuple[str, ...], most: int) -> FilesRead | None:
     except (OSError, ValueError):
         return None
     return FilesRead(folder, paths, str(digest), tuple(digest.stamps))
+
+
+# ---- merges that no delegation makes
+
+
+@contextlib.contextmanager
+def merging(folder: Path, name: str) -> Iterator[None]:
+    """While work is merged without a delegation: no result is reused or kept. Clear the cache before this ends. If it ends by an error,
+    or this process is killed, the next look-up clears it. `folder`: `.remit`; `name`: of the merge. Blocking."""
+    path = folder / MERGES / name
+    make_folder(path.parent)
+    with file_lock(path, timeout=LOCK_WAIT_SECONDS):
+        yield
+        path.unlink(missing_ok=True)
+
+
+def _is_merging(folder: Path, store: Store) -> bool:
+    try:
+        names = os.listdir(folder / MERGES)
+    except FileNotFoundError:
+        return False
+    try:
+        for name in names:
+            with file_lock(folder / MERGES / name, timeout=0.0):  # its process is gone
+                store.drop_keys(CACHE_KEYS)
+                (folder / MERGES / name).unlink(missing_ok=True)
+    except (Unavailable, OSError):
+        return True
+    return False
 
 
 # ---- the project's epoch
@@ -190,8 +230,10 @@ class Writers:
         return self._newest
 
     def is_any_alive(self, submission: Submission) -> bool:
-        """Ignores callers of `submission` that declare no effects: they wait for it."""
+        """Or work is being merged. Ignores callers of `submission` that declare no effects: they wait for it."""
         caller = submission.caller
+        if _is_merging(self._config.folder, self._config.store):
+            return True
         waiting = set() if caller is None else {one.session_id for one in caller.ancestors()}
         for session_id, live in self._engine.live().items():
             spec = live.agent.spec

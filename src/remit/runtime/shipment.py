@@ -172,11 +172,12 @@ class Shipment:
             with open_git(workspace, seconds=DIFF_SECONDS) as git:  # nothing is committed
                 stage_changes(git)
                 draft = draft_diff(git, workspace)
-            with open(draft, "rb") as file:
+                file = open(draft, "rb")  # noqa: SIM115 - read when the workspace is unlocked
+                draft.unlink()  # the next diff has this name, too
+            with file:
                 if os.fstat(file.fileno()).st_size:
                     path = f".remit/scratch/{self._session_id}/{DIFF}"
                     self._shipped[path] = ShippedFile(path, *self._blobs.put(file.fileno()))
-            draft.unlink(missing_ok=True)
 
     def _write_manifest(self, workspace: Workspace | None) -> None:
         if not self._shipped:

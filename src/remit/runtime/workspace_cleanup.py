@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from remit.core.agents import WorkspaceKind
 from remit.core.context import Context
 from remit.core.errors import RemitError, Unavailable
+from remit.runtime.landing import merge_permitted
 from remit.runtime.workspaces import (
     LOCK,
     MAKING_SECONDS,
@@ -32,7 +33,6 @@ from remit.runtime.workspaces import (
     is_merged,
     list_workspaces,
     load_workspace,
-    merge_permitted,
     merge_writes,
     metadata_folder,
     open_git,

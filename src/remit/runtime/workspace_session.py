@@ -19,7 +19,7 @@ from remit.core.result import Artifact, Return, Status
 from remit.core.text import list_some, one_line, shorten_with_count
 from remit.runtime.authorize import filter_allowed, step_requests
 from remit.runtime.harvest import MAX_ARTIFACTS, Harvest, HarvestRequest, guess_type, harvest
-from remit.runtime.landing import landed_as
+from remit.runtime.landing import forget_candidate, landed_as, merge_permitted, read_state, write_state
 from remit.runtime.workspace_cleanup import remove_workspace
 from remit.runtime.workspaces import (
     UNMERGED,
@@ -29,7 +29,6 @@ from remit.runtime.workspaces import (
     Workspace,
     commit_without,
     is_merged,
-    merge_permitted,
     merge_writes,
     open_workspace,
     project_git,
@@ -46,6 +45,7 @@ OWN_FOLDER = frozenset({WorkspaceKind.WORKTREE, WorkspaceKind.COPY})
 MERGE_ENDS_SECONDS = 0.2
 """How long to wait for a merge that cannot be cancelled any more when its delegation is stopped."""
 MERGED_BEFORE = "Its changes were merged into the project before it was stopped."
+LEFT_OUT = "Left out of the merge, because the policy does not allow its agent to write them"
 AFTER_CRASH_SECONDS = 10.0
 _NAMES_SHOWN = 10
 SUBJECT_CHARACTERS = 72
@@ -108,6 +108,7 @@ async def open_session(work: "Work") -> None:
     )
     work.workspace_session, work.own_workspace = WorkspaceSession(workspace, host), workspace
     if was_there:
+        await off_loop(forget_candidate, workspace)
         work.notice(f"It continues in the workspace {workspace.inside}.")
     elif delegation.resumes is not None:
         gone = f"The workspace of {delegation.resumes} no longer exists (merged, removed, or unchanged)"
@@ -168,20 +169,26 @@ async def left_in_workspace(workspace: Workspace, hunt: HarvestRequest, scratch:
     """The work that a dead run left in its workspace."""
     found = await harvest(hunt._replace(scan_root=True, below=workspace.inside, since=WorkspaceSession(workspace).began_at))
 
-    def take() -> tuple[Changes, bool]:
+    def take() -> tuple[Changes, tuple[str, ...]]:
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         taken = take_changes(workspace, message=f"{agent}\n\nSession: {workspace.session_id}", diff_in=scratch, seconds=AFTER_CRASH_SECONDS)
-        could_be = bool(taken.count and taken.commit and not workspace.host)
-        return taken, could_be and (
-            is_merged(workspace, taken.commit or "", seconds=AFTER_CRASH_SECONDS) or landed_as(workspace, seconds=AFTER_CRASH_SECONDS) != ""
-        )
+        return taken, _merged_before(workspace, taken) if taken.count and taken.commit and not workspace.host else ()
 
     try:
-        changes, was_merged = await off_loop(take)
+        changes, merged = await off_loop(take)
     except (RemitError, OSError) as error:
         return replace(found, warnings=(*found.warnings, *_diff_failed(workspace, error)))
-    merged = (MERGED_BEFORE,) if was_merged else ()
     return await with_workspace_changes(workspace, found, changes, (*merged, *changes.warnings))
+
+
+def _merged_before(workspace: Workspace, changes: Changes) -> tuple[str, ...]:
+    """Empty: its changes were not merged."""
+    if is_merged(workspace, changes.commit or "", seconds=AFTER_CRASH_SECONDS):
+        return (MERGED_BEFORE,)
+    if not landed_as(workspace, seconds=AFTER_CRASH_SECONDS):
+        return ()
+    left_out = tuple(map(str, read_state(workspace).left_out))
+    return (MERGED_BEFORE, *((clean_text(f"{LEFT_OUT}: {list_some(left_out, _NAMES_SHOWN)}."),) if left_out else ()))
 
 
 async def with_workspace_changes(workspace: Workspace, found: Harvest, changes: Changes | None, told: tuple[str, ...]) -> Harvest:
@@ -301,9 +308,11 @@ async def _queue_changes(work: "Work", workspace: Workspace, commit: str, left_o
     onto = os.fsdecode((await off_loop(git.run, "rev-parse", "--abbrev-ref", "HEAD")).strip())
     if onto == "HEAD":
         return MergeResult(is_done=False, reason="no branch is checked out in the project (HEAD is detached)")
+    names = tuple(one.path for one in left_out)
     if left_out:
         message, seconds = commit_message(work.delegation), max(0.0, work.remaining())
         commit = await off_loop(lambda: commit_without(workspace, commit, left_out, message=message, seconds=seconds))
+        await off_loop(lambda: write_state(workspace, replace(read_state(workspace), left_out=names)))
     queue = MergeQueue(work.root, settings, marks=work.marks())
     stop_at = time.monotonic() + max(0.0, work.remaining())
     try:
@@ -312,7 +321,6 @@ async def _queue_changes(work: "Work", workspace: Workspace, commit: str, left_o
         if await off_loop(lambda: landed_as(workspace, seconds=MERGE_ENDS_SECONDS)):
             work.hold(replace(result, warnings=(*result.warnings, MERGED_BEFORE)))
         raise
-    names = tuple(one.path for one in left_out)
     if landing.state == LANDED:
         for note in landing.notes:
             work.notice(note)

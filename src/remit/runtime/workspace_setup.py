@@ -17,10 +17,10 @@ from remit.system.threads import off_loop
 SETUP_SECONDS = 900.0
 
 
-async def prepare_folder(folder: Path, root: Path, settings: Settings, *, seconds: float) -> None:
-    """Copy files and run set-up commands. Raises `Unavailable` if a file is missing or a command fails."""
+async def prepare_folder(folder: Path, root: Path, settings: Settings, *, seconds: float, marks: Mapping[str, str]) -> None:
+    """Copy files and run set-up commands. `marks`: see `AcceptanceSite`. Raises `Unavailable` if a file is missing or a command fails."""
     await off_loop(share_files, folder, root, settings.workspace)
-    error = (await run_setup(folder, root, settings, seconds=min(seconds, SETUP_SECONDS))).error
+    error = (await run_setup(folder, root, settings, seconds=min(seconds, SETUP_SECONDS), marks=marks)).error
     if error is not None:
         raise Unavailable(
             error.message.replace("Acceptance command", "[workspace] setup:", 1),
@@ -28,9 +28,9 @@ async def prepare_folder(folder: Path, root: Path, settings: Settings, *, second
         )
 
 
-async def run_setup(folder: Path, root: Path, settings: Settings, *, seconds: float, marks: Mapping[str, str] | None = None) -> Acceptance:
+async def run_setup(folder: Path, root: Path, settings: Settings, *, seconds: float, marks: Mapping[str, str]) -> Acceptance:
     """Run the set-up commands. `marks`: see `AcceptanceSite`."""
-    site = AcceptanceSite(folder=folder, root=root, settings=settings, is_asked_here=True, has_network=True, marks=marks or {})
+    site = AcceptanceSite(folder=folder, root=root, settings=settings, is_asked_here=True, has_network=True, marks=marks)
     commands = settings.workspace.setup
     if commands:
         await site.require()

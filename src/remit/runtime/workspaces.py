@@ -713,31 +713,6 @@ def commit_without(workspace: Workspace, commit: str, left_out: Sequence[MergeWr
     return git.says("commit-tree", tree, "-p", workspace.base, "-m", message)
 
 
-def merge_permitted(
-    workspace: Workspace,
-    commit: str,
-    left_out: Sequence[MergeWrite],
-    claim: threading.Lock,
-    *,
-    message: str,
-    seconds: float,
-    host: Workspace | None = None,
-) -> MergeResult:
-    """Merge `commit` without the excluded files into the project or the caller's workspace."""
-    stop_at = time.monotonic() + seconds
-    if left_out:
-        commit = commit_without(workspace, commit, left_out, message=message, seconds=seconds)
-    if commit == workspace.base:
-        names = tuple(one.path for one in left_out)
-        return MergeResult(is_done=False, conflicts=names, reason="the policy does not allow its agent to change any of its files")
-    left = max(0.0, stop_at - time.monotonic())
-    if host is None:
-        result = merge(workspace, commit, claim, seconds=left)
-    else:
-        result = merge_into_workspace(workspace, commit, host, claim, seconds=left)
-    return replace(result, left_out=tuple(one.path for one in left_out)) if result.is_done else result
-
-
 def is_merged(workspace: Workspace, commit: str, *, seconds: float) -> bool:
     """Whether the project's branch contains this commit."""
     return project_git(workspace, time.monotonic() + seconds).asks("merge-base", "--is-ancestor", commit, "HEAD")

@@ -23,6 +23,7 @@ from remit.core.ids import is_session_id
 from remit.core.ports import PruneReport
 from remit.core.shipped_files import Manifest
 from remit.system.artifact_files import path_fault
+from remit.system.files import walk
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -257,7 +258,8 @@ class BlobStore:
     def _remove_drafts(self, before: float) -> int:
         """What processes that were killed were writing into a directory. A bucket needs a lifecycle rule for that."""
         freed = 0
-        for path in self._folder.rglob("*") if self._folder is not None else ():
+        folders = walk(self._folder) if self._folder is not None else ()
+        for path in (Path(folder, name) for folder, _, names in folders for name in names):
             with contextlib.suppress(OSError):
                 if _DRAFT.fullmatch(path.name) and path.stat().st_mtime < before:
                     freed += path.stat().st_size

@@ -1,10 +1,12 @@
 """Context files of a project (`.remit/context`): selected by a task's level and language, within a size limit."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from remit.core.context import LEVELS, ContextFiles
 from remit.core.errors import Misused
+from remit.system.beneath import open_regular
 from remit.system.files import walk
 
 LIMIT_BYTES = 200_000
@@ -33,11 +35,14 @@ def context_files(root_dir: Path, level: int, language: str, limit_bytes: int = 
     for path in _candidates(root_dir, level, language):
         name = path.relative_to(root_dir).as_posix()
         try:
-            block = f"--- {name}\n{path.read_bytes().decode('utf-8').rstrip()}\n"
-        except (OSError, UnicodeDecodeError) as error:
+            with os.fdopen(open_regular(path.resolve()), "rb") as file:
+                content = file.read(limit_bytes + 1)
+                is_whole = len(content) <= limit_bytes
+                block = f"--- {name}\n{content.decode('utf-8').rstrip() if is_whole else ''}\n"
+                size = len(block.encode()) + (0 if is_whole else os.fstat(file.fileno()).st_size)
+        except (OSError, ValueError) as error:
             warnings.append(f"Context file {name} was left out: {error}.")
             continue
-        size = len(block.encode())
         if used + size > limit_bytes:
             warnings.append(f"Context file {name} was left out: its {size} bytes do not fit into the limit of {limit_bytes}.")
             continue

@@ -1,5 +1,6 @@
 """Routing of commands to agents, and the context files they get."""
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,19 @@ def test_context_stays_within_its_limit_and_names_omitted_files(standards: Path)
     assert loaded.paths == ("common/b.md",)
     assert loaded.text == "--- common/b.md\nB\n"
     assert loaded.warnings == ("Context file common/a.md was left out: its 1017 bytes do not fit into the limit of 100.",)
+
+
+def test_context_file_beyond_the_limit_is_not_read_into_memory(standards: Path) -> None:
+    with open(standards / "common/a.md", "wb") as file:
+        file.truncate(50 << 20)
+    tracemalloc.start()
+    try:
+        loaded = context_files(standards, 1, "lean")
+        assert tracemalloc.get_traced_memory()[1] < 2 << 20
+    finally:
+        tracemalloc.stop()
+    assert loaded.paths == ("common/b.md",)
+    assert "its 52428817 bytes do not fit into the limit of 200000" in loaded.warnings[0]
 
 
 def test_link_out_of_the_context_folder_is_not_followed(standards: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -128,7 +128,11 @@ class Spare(NamedTuple):
     """Its pid and start."""
 
     def is_alive(self) -> bool:
-        return not self.server.is_gone and is_alive(self.supervisor["pid"], self.supervisor["started"])
+        """The supervisor alone has the other end of the link: it writes nothing before its worker has ended."""
+        with contextlib.suppress(BlockingIOError):
+            self.link.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            return False
+        return not self.server.is_gone
 
     def close(self) -> None:
         """Both end by themselves when they detect that."""

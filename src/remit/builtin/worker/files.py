@@ -5,6 +5,7 @@
 import asyncio
 import base64
 import binascii
+import contextlib
 import hashlib
 import os
 import stat
@@ -21,7 +22,7 @@ from remit.agents.function import agent
 from remit.builtin.worker.encodings import BASE64, ENCODINGS, Piece, read_piece
 from remit.builtin.worker.workspace import GIT, OURS, Halt, act_at, build_return, display_path, error_dict, format_size, secret_names
 from remit.core.context import Context
-from remit.core.errors import Failed, Misused, Refused
+from remit.core.errors import Failed, Misused, Refused, RemitError
 from remit.core.policy import Effect
 from remit.core.text import plural
 from remit.system.beneath import Place, Root, kind_of, leads_out, not_found, parts_of, shown
@@ -119,9 +120,7 @@ async def write_file(
     raw = _encode(content, _check_encoding(encoding))
     if "/".join(parts_of(path, str(ctx.workspace))).startswith("~"):
         raise Misused(f"{shown(path)} begins with ~, which is not expanded.", advice="Give a path relative to the workspace.")
-    halt = Halt()
-    if create_parents:
-        await _make_parents(ctx, path)
+    halt, made = Halt(), list[str]()
 
     def act(root: Root, place: Place) -> tuple[bool, str]:
         if place.name == ".":
@@ -129,9 +128,12 @@ async def write_file(
         return replace_file(place, raw, halt), place.path
 
     try:
+        if create_parents:
+            await _make_parents(ctx, path, made)
         is_new, where = await act_at(ctx, path, Effect.WRITE, act, halt=halt, content=raw)
-    except Failed as error:
-        raise _without_folder(path, error) from None
+    except RemitError as error:
+        await _remove_parents(ctx, made)
+        raise _without_folder(path, error) if isinstance(error, Failed) else error from None
     if raw:
         ctx.artifact(where, _type_of(where), f"{'Written' if is_new else 'Rewritten'}: {format_size(len(raw))}.")
     data = {"path": path, "created": is_new, "sizeBytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest(), "encoding": encoding}
@@ -150,20 +152,36 @@ def _without_folder(path: str, error: Failed) -> Failed:
     return Failed(f"There is no folder {shown(folder)} to write {shown(path)} in.", code=error.code, advice=advice)
 
 
-async def _make_parents(ctx: Context, path: str) -> None:
+async def _make_parents(ctx: Context, path: str, made: list[str]) -> None:
+    """Enters those that it makes in `made`, by their real paths."""
     parts = parts_of(path, str(ctx.workspace))
     for number in range(1, len(parts)):
-        await act_at(ctx, "/".join(parts[:number]), Effect.WRITE, _make_missing)
+        new = await act_at(ctx, "/".join(parts[:number]), Effect.WRITE, _make_missing)
+        made += [new] if new else []
 
 
-def _make_missing(root: Root, place: Place) -> None:
+def _make_missing(root: Root, place: Place) -> str:
+    """Its real path; empty: it was there."""
     from remit.system.edits import make_folder
 
     found = place.stat()
     if found is None:
-        make_folder(place)
-    elif not stat.S_ISDIR(found.st_mode):
+        return place.path if make_folder(place) else ""
+    if not stat.S_ISDIR(found.st_mode):
         raise Misused(f"{shown(place.asked)} is {kind_of(found)}, not a folder.", advice="Choose another path, or delete it first.")
+    return ""
+
+
+async def _remove_parents(ctx: Context, made: list[str]) -> None:
+    """Of a file that was not written. One with content stays: another agent uses it."""
+
+    def remove(root: Root, place: Place) -> None:
+        with contextlib.suppress(OSError):
+            os.rmdir(place.name, dir_fd=place.folder)
+
+    for folder in reversed(made):
+        with contextlib.suppress(RemitError):
+            await act_at(ctx, folder, Effect.WRITE, remove, follow=False)
 
 
 @agent("worker.delete_file", effects=("delete",), acts_on={"path": "path"})

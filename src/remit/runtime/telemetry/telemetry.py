@@ -74,7 +74,10 @@ class Telemetry:
     async def close(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
-                await asyncio.gather(*(off_loop(shutdown) for shutdown in self._shutdowns))
+                ended = await asyncio.gather(*(off_loop(shutdown) for shutdown in self._shutdowns), return_exceptions=True)
+                for error in ended:
+                    if error is not None:
+                        _LOG.warning("Traces and metrics were not all sent: %s", error)
 
 
 def _signals(settings: Settings) -> list[str]:
