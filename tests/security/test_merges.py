@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,15 +121,16 @@ async def test_merge_into_a_caller_workspace_skips_protected_files(tmp_path: Pat
     assert state(work)[0] == ["pyproject.toml", "old/.envrc"]
 
 
-async def test_merge_of_only_protected_files_is_partial_and_keeps_the_branch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("merge", [True, "queue"])
+async def test_merge_of_only_protected_files_is_partial_and_keeps_the_branch(tmp_path: Path, merge: Any) -> None:
     root = new_project(tmp_path)
 
-    @agent("one", workspace="worktree", merge=True)
+    @agent("one", workspace="worktree", merge=merge)
     async def one(ctx: Context) -> str:
         (ctx.workspace / ".mcp.json").write_text("{}")
         return "done"
 
-    async with Remit.open(root, agents=[one]) as remit:
+    async with Remit.open(root, agents=[one], settings={"workspace": {"accept": ["true"]}}) as remit:
         done = await remit.delegate("one")
     assert str(done.status) == "partial"
     assert ".mcp.json" in done.errors[0].message

@@ -43,6 +43,7 @@ QUEUE_LOCK = "remit-queue.lock"
 """Held while work is merged: then a temporary worktree is in use."""
 BOARD = "specs/"
 STATE_FILE = "landing.json"
+NOTHING_PERMITTED = "the policy does not allow its agent to change any of its files"
 MOST_STATE_BYTES = 16 << 20
 """It contains the message of a return."""
 
@@ -250,7 +251,7 @@ def merge_permitted(
     if left_out:
         commit = commit_without(workspace, commit, left_out, message=message, seconds=seconds)
     if commit == workspace.base:
-        return MergeResult(is_done=False, conflicts=names, reason="the policy does not allow its agent to change any of its files")
+        return MergeResult(is_done=False, conflicts=names, reason=NOTHING_PERMITTED)
     if names and host is None:
         write_state(workspace, replace(read_state(workspace), candidate=commit, left_out=names))
     left = max(0.0, stop_at - time.monotonic())

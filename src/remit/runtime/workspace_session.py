@@ -19,7 +19,7 @@ from remit.core.result import Artifact, Return, Status
 from remit.core.text import list_some, one_line, shorten_with_count
 from remit.runtime.authorize import filter_allowed, step_requests
 from remit.runtime.harvest import MAX_ARTIFACTS, Harvest, HarvestRequest, guess_type, harvest
-from remit.runtime.landing import forget_candidate, landed_as, merge_permitted, read_state, write_state
+from remit.runtime.landing import NOTHING_PERMITTED, forget_candidate, landed_as, merge_permitted, read_state, write_state
 from remit.runtime.workspace_cleanup import remove_workspace
 from remit.runtime.workspaces import (
     UNMERGED,
@@ -312,6 +312,8 @@ async def _queue_changes(work: "Work", workspace: Workspace, commit: str, left_o
     if left_out:
         message, seconds = commit_message(work.delegation), max(0.0, work.remaining())
         commit = await off_loop(lambda: commit_without(workspace, commit, left_out, message=message, seconds=seconds))
+        if commit == workspace.base:
+            return MergeResult(is_done=False, conflicts=names, reason=NOTHING_PERMITTED)
         await off_loop(lambda: write_state(workspace, replace(read_state(workspace), left_out=names)))
     queue = MergeQueue(work.root, settings, marks=work.marks())
     stop_at = time.monotonic() + max(0.0, work.remaining())
