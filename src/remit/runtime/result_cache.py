@@ -185,16 +185,15 @@ def merging(folder: Path, name: str) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def _is_merging(folder: Path, store: Store) -> bool:
-    try:
-        names = os.listdir(folder / MERGES)
-    except FileNotFoundError:
+def _is_merging(folder: str, store: Store) -> bool:
+    """`folder`: of the merges. Most projects have none."""
+    if not os.path.exists(folder):
         return False
     try:
-        for name in names:
-            with file_lock(folder / MERGES / name, timeout=0.0):  # its process is gone
+        for name in os.listdir(folder):
+            with file_lock(Path(folder, name), timeout=0.0):  # its process is gone
                 store.drop_keys(CACHE_KEYS)
-                (folder / MERGES / name).unlink(missing_ok=True)
+                Path(folder, name).unlink(missing_ok=True)
     except (Unavailable, OSError):
         return True
     return False
@@ -214,6 +213,7 @@ class Writers:
         self._newest = 0
         """Number of the newest one that may have written."""
         self._live_elsewhere = True
+        self._merges = os.path.join(config.folder, MERGES)
 
     def _may_write(self, agent: str) -> bool:
         found = self._config.deps.agents.find(agent)
@@ -232,7 +232,7 @@ class Writers:
     def is_any_alive(self, submission: Submission) -> bool:
         """Or work is being merged. Ignores callers of `submission` that declare no effects: they wait for it."""
         caller = submission.caller
-        if _is_merging(self._config.folder, self._config.store):
+        if _is_merging(self._merges, self._config.store):
             return True
         waiting = set() if caller is None else {one.session_id for one in caller.ancestors()}
         for session_id, live in self._engine.live().items():

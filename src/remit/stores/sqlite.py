@@ -17,11 +17,11 @@ from typing import Any
 from urllib.parse import quote
 
 from remit.core.errors import RemitError, Unavailable
-from remit.core.record import AppendEvent, BeginDelegation, HistoryQuery, SettleDelegation, Write, WriteResult
+from remit.core.record import AppendEvent, BeginDelegation, HistoryQuery, RecordDelegation, SettleDelegation, Write, WriteResult
 from remit.core.states import LIVE, State
 from remit.stores import database
 from remit.stores.database import BUSY_SECONDS, VERSION, Durability
-from remit.stores.rows import INSERTS, NEW_COUNT, NOTHING_MET, PRINCIPAL, SETTLE_OURS, Group, RowByRow, row_of_new, settlement_of
+from remit.stores.rows import INSERTS, NEW_COUNT, NOTHING_MET, PRINCIPAL, SETTLE_OURS, Group, RowByRow, row_of, row_of_new, settlement_of
 from remit.stores.sql_store import SETTLED, Change, Found, Read, Scan, SqlStore
 from remit.system.ownership import DatabaseBinding
 
@@ -126,8 +126,8 @@ class SqliteStore(SqlStore):
         """One statement, which commits itself. False, and nothing written: it needs more, there is a clash, or another process writes."""
         kind = type(write)
         try:
-            if kind is BeginDelegation:
-                new = row_of_new(write)  # type: ignore[arg-type]  # `type is` is quicker than isinstance
+            if kind is BeginDelegation or kind is RecordDelegation:  # `type is` is quicker than isinstance
+                new = row_of_new(write) if kind is BeginDelegation else row_of(write.record)  # type: ignore[arg-type, union-attr]
                 if write.limits is None and (len(new) <= PRINCIPAL or new[PRINCIPAL] is None):  # type: ignore[union-attr]
                     self._cursor.execute(_INSERTS[len(new)], new)
                     return True
