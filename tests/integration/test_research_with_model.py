@@ -145,7 +145,7 @@ async def test_silent_or_unaffordable_model_still_gives_an_answer(project: Path)
     never, dear = await ask_each(
         project,
         [
-            (Model(writes=Silence()), {"query": QUESTION, "timeout": 10}),
+            (Model(writes=Silence()), {"query": QUESTION, "timeout": 20}),
             (Model(BITTER), {"query": QUESTION, "budget": {"tokens": 50}}),
         ],
     )
