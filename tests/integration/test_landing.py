@@ -36,7 +36,7 @@ def log(root: Path) -> list[str]:
 
 
 def commit_theirs(root: Path, name: str, text: str = "x\n") -> None:
-    """What somebody else commits meanwhile."""
+    """A commit of another person, made meanwhile."""
     (root / name).write_text(text)
     git(root, "add", name)
     git(root, "commit", "-q", "-m", "theirs")

@@ -161,8 +161,8 @@ async def test_delegation_of_a_newer_version_names_both_and_does_not_run(server:
 
 
 async def test_payloads_that_nobody_sent_run_nothing_and_stop_no_worker(server: TemporalServer, tmp_path: Path) -> None:
-    """Whoever may start workflows in the namespace: for a session that is not on record, that runs in another process, that is of an agent
-    which was not checked, and with something else than a payload."""
+    """Any client of the namespace can start workflows: for a session that is not on record, that runs in another process or whose agent
+    was not checked, or with something other than a payload."""
     settings = settings_of(server, tmp_path)
     guarded, worker = Scripted("guarded", hang()), Scripted("served", answer("done"))
     async with (
