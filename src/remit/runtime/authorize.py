@@ -21,7 +21,7 @@ from remit.runtime.deps import Caller, RuntimeDeps, Submission, TreeFacts, sends
 from remit.runtime.policy_facts import as_declared, facts_of, path_facts, real_path_facts, reported_facts, url_facts
 
 if TYPE_CHECKING:
-    from remit.runtime.local_context import Work
+    from remit.runtime.local_context import LocalRun
 
 
 _AT_ONCE = 200
@@ -91,7 +91,7 @@ def _each(value: Any) -> Sequence[Any]:
     return () if value is None else value if isinstance(value, list | tuple) else (value,)
 
 
-def step_requests(work: "Work", action: str, facts: Mapping[str, Any]) -> list[PolicyRequest]:
+def step_requests(work: "LocalRun", action: str, facts: Mapping[str, Any]) -> list[PolicyRequest]:
     """The requests of a running agent, at its own depth; one for each resource it names."""
     lineage, spec = work.delegation.lineage, work.agent.spec
     said = dict(facts)
@@ -184,7 +184,7 @@ def pending_after_restart(submission: Submission, caller: Caller | None, deps: R
     return None if decision.verdict is Verdict.ALLOW else PendingApproval(asked=about, decision=decision)
 
 
-async def permit(work: "Work", deps: RuntimeDeps, action: str, facts: Mapping[str, Any]) -> None:
+async def permit(work: "LocalRun", deps: RuntimeDeps, action: str, facts: Mapping[str, Any]) -> None:
     """Raise `Refused` (POLICY_DENIED) unless the policy, or a person if it asks, allows the action."""
     workspace = work.root if work.own_workspace is None else work.own_workspace.folder
     asked, decision = decide_all(deps, step_requests(work, action, facts), workspace, work.delegation)
@@ -196,7 +196,7 @@ async def permit(work: "Work", deps: RuntimeDeps, action: str, facts: Mapping[st
         raise refusal(asked, decision)
 
 
-async def filter_permitted(work: "Work", deps: RuntimeDeps, paths: Sequence[str]) -> list[str]:
+async def filter_permitted(work: "LocalRun", deps: RuntimeDeps, paths: Sequence[str]) -> list[str]:
     """Filter many paths by the agent's permission, for agents that walk a tree and follow no links."""
     if not all(isinstance(path, str) for path in paths):
         raise Misused("Pass paths as strings.")
@@ -225,7 +225,7 @@ LATE_SECONDS = 0.25
 """Extra time for an approver to notice its timeout."""
 
 
-async def await_admission(work: "Work", pending: PendingApproval) -> Return | None:
+async def await_admission(work: "LocalRun", pending: PendingApproval) -> Return | None:
     """None if the person approved; else the refusal as the delegation's return: nothing ran."""
     deps = work.deps
     asked = pending.asked._replace(session_id=work.delegation.session_id, root_id=work.delegation.lineage.root_id)
@@ -240,7 +240,7 @@ async def await_admission(work: "Work", pending: PendingApproval) -> Return | No
     return replace(reply.refused_return(work.delegation, error), warnings=work.warnings)
 
 
-async def ask_approval(work: "Work", deps: RuntimeDeps, asked: PolicyRequest, decision: Decision) -> Refused | None:
+async def ask_approval(work: "LocalRun", deps: RuntimeDeps, asked: PolicyRequest, decision: Decision) -> Refused | None:
     """None if approved; else the reason."""
     seconds = min(deps.settings.approval_seconds, max(0.0, work.remaining()))
     if deps.approver is None:

@@ -21,7 +21,7 @@ from remit.runtime.deps import RuntimeDeps, Submission
 from remit.runtime.lifecycle import LifecycleEvents, Listener
 
 if TYPE_CHECKING:
-    from remit.runtime.local_context import LocalRun, Work
+    from remit.runtime.local_context import LocalRun
 
 
 class LiveHandle(Handle):
@@ -62,8 +62,8 @@ class WorkerInfo(NamedTuple):
     """Seconds since its last poll."""
 
 
-Perform = Callable[["Work"], Awaitable[Return]]
-Middleware = Callable[["Work", Perform], Awaitable[Return]]
+Perform = Callable[["LocalRun"], Awaitable[Return]]
+Middleware = Callable[["LocalRun", Perform], Awaitable[Return]]
 """Wraps the performance of a delegation: runs in the task and context of its agent, and awaits the next `Perform`."""
 
 

@@ -52,8 +52,62 @@ FAILURES_KEPT = 50
 LEAST_EVENT_BYTES = 64
 
 
-class Work(ABC):
-    """One delegation in progress: its inputs and its output so far. Every engine creates one per delegation."""
+class Output:
+    """The numbered events of a delegation: progress, data and notices, limited in size, with their followers."""
+
+    __slots__ = ("_bytes", "_limit", "_news", "count", "dropped", "events", "on_record")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.events: list[Event] = []
+        self.count = 0
+        self.dropped = 0
+        """Events beyond the limit."""
+        self.on_record = BEFORE_RUN
+        """Number of the last recorded event: readers get no more."""
+        self._bytes = 0
+        self._limit = limit_bytes
+        self._news: asyncio.Event | None = None
+
+    def has_room(self, size: int) -> bool:
+        """Count an event of the agent; False: it is beyond the limit and not kept."""
+        size = max(size, LEAST_EVENT_BYTES)
+        if self._bytes + size > self._limit:
+            self.dropped += 1
+            return False
+        self._bytes += size
+        return True
+
+    def append(self, session_id: str, kind: EventKind, body: dict[str, Any], at: float) -> Event:
+        self.count += 1
+        event = Event(session_id=session_id, number=BEFORE_RUN + self.count, at=at, kind=kind, body=body)
+        self.events.append(event)
+        return event
+
+    def restore(self, events: list[Event], count: int) -> None:
+        """Restore the events of a run before a crash; numbers continue after them."""
+        self.events = events
+        self.count = count
+        self.on_record = BEFORE_RUN + count
+
+    def written(self, _problem: object = None) -> None:
+        """Called in order, once per event. An unwritten event can be read nevertheless."""
+        self.on_record += 1
+        self.notify()
+
+    async def wait_news(self) -> None:
+        if self._news is None:
+            self._news = asyncio.Event()
+        await self._news.wait()
+
+    def notify(self) -> None:
+        """Wake the followers; each waits on the event current at its time."""
+        if self._news is not None:
+            self._news.set()
+            self._news = None
+
+
+class LocalRun(ABC):
+    """A delegation in progress in this process: its inputs and its output so far. Every engine adds methods to it."""
 
     # Class defaults: most delegations never set these.
     workspace_session: "WorkspaceSession | None" = None
@@ -72,11 +126,19 @@ class Work(ABC):
     failures: list[ErrorInfo] | None = None
     """Errors of children that did not complete."""
     scratch_path: Path | None = None
+    attempt: int = 1
+    started_at: float = 0.0
+    """Loop clock; 0: not started."""
+    result: Return | None = None
+    parent: "Self | None"
+    _ctx: Context | None = None
 
-    def __init__(self, submission: Submission) -> None:
+    def __init__(self, submission: Submission, config: EngineConfig) -> None:
         assert submission.agent is not None
         self.submission = submission
+        self.config = config
         self.delegation = submission.delegation
+        self.budget = submission.budget
         self.agent: AgentPort = submission.agent
         self.warnings = submission.warnings
         self.started_wall = submission.delegation.created_at
@@ -85,35 +147,87 @@ class Work(ABC):
         if submission.earlier is not None:
             self.saved = submission.earlier.saved
 
-    # ---- what the engine adds
+    def redrawn(self) -> None:
+        """Draw a new session id: the old one was taken, and nothing has run under it."""
+        redraw_session_id(self.submission, self.config.deps.policy)
+        self.delegation = self.submission.delegation
 
     @property
-    @abstractmethod
-    def ctx(self) -> Context: ...
+    def ctx(self) -> Context:
+        """The context of its agent."""
+        if self._ctx is None:
+            self._ctx = Context(LocalBackend(self))
+        return self._ctx
+
     @property
-    @abstractmethod
-    def deps(self) -> RuntimeDeps: ...
+    def tree(self) -> TreeFacts:
+        return self.submission.tree
+
     @property
-    @abstractmethod
-    def scratch_root(self) -> Path: ...
+    def deps(self) -> RuntimeDeps:
+        return self.config.deps
+
     @property
-    @abstractmethod
+    def store(self) -> Store:
+        return self.config.store
+
+    @property
+    def scratch_root(self) -> Path:
+        return self.config.folder / "scratch"
+
+    @property
     def mark(self) -> str:
-        """The mark that identifies its processes."""
+        """Identifies its processes."""
+        return f"{self.config.project}:{self.config.owner.owner_id}:{self.delegation.lineage.session_id}"
 
-    @abstractmethod
-    def elapsed(self) -> float: ...
-    @abstractmethod
-    def remaining(self) -> float: ...
-    @abstractmethod
+    @property
+    def state(self) -> State:
+        if self.result is not None:
+            return state_of(self.result)
+        return State.RUNNING if self.started_at else State.QUEUED
+
+    def above(self) -> "Iterator[Self]":
+        """Itself and its callers."""
+        node: Self | None = self
+        while node is not None:
+            yield node
+            node = node.parent
+
+    def ancestors(self) -> list[Delegation]:
+        return [node.delegation for node in self.above()]
+
+    @cached_property
+    def acts_for(self) -> ActsFor:
+        return ActsFor.of(self.ancestors())
+
+    def process_environment(self) -> dict[str, str]:
+        token = None if self.config.caller_token is None else self.config.caller_token(self)
+        return {**self.marks(), CALLER: token} if token else self.marks()
+
+    def elapsed(self) -> float:
+        return self.config.deps.clock.monotonic() - self.started_at if self.started_at else 0.0
+
+    def remaining(self) -> float:
+        return self.delegation.deadline.remaining(self.deps.clock.monotonic())
+
+    def budget_left(self) -> Limits:
+        return self.budget.left(self.deps.clock.monotonic())
+
+    def notice(self, message: str) -> None:
+        self.say(EventKind.NOTICE, {"message": message})
+
     def stamp(self, step: int, last: int = -1) -> None:
         """Mark a step (by position), or the steps up to `last`, as reached now."""
+        now, steps = self.config.deps.clock.wall(), self.submission.step_times
+        steps[step] = now
+        while step < last:
+            step += 1
+            steps[step] = now
 
-    @abstractmethod
-    def notice(self, message: str) -> None: ...
-    @abstractmethod
-    async def end_children(self) -> None:
-        """Stop the running children: no child outlives its caller."""
+    def declare(self, artifact: Artifact) -> None:
+        if self.artifacts is None:
+            self.artifacts = {}
+        self.artifacts[artifact.path] = artifact
 
     # ---- what it was given
 
@@ -209,157 +323,11 @@ class Work(ABC):
             TRACEPARENT: traceparent_of(self.delegation),
         }
 
-
-class Output:
-    """The numbered events of a delegation: progress, data and notices, limited in size, with their followers."""
-
-    __slots__ = ("_bytes", "_limit", "_news", "count", "dropped", "events", "on_record")
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.events: list[Event] = []
-        self.count = 0
-        self.dropped = 0
-        """Events beyond the limit."""
-        self.on_record = BEFORE_RUN
-        """Number of the last recorded event: readers get no more."""
-        self._bytes = 0
-        self._limit = limit_bytes
-        self._news: asyncio.Event | None = None
-
-    def has_room(self, size: int) -> bool:
-        """Count an event of the agent; False: it is beyond the limit and not kept."""
-        size = max(size, LEAST_EVENT_BYTES)
-        if self._bytes + size > self._limit:
-            self.dropped += 1
-            return False
-        self._bytes += size
-        return True
-
-    def append(self, session_id: str, kind: EventKind, body: dict[str, Any], at: float) -> Event:
-        self.count += 1
-        event = Event(session_id=session_id, number=BEFORE_RUN + self.count, at=at, kind=kind, body=body)
-        self.events.append(event)
-        return event
-
-    def restore(self, events: list[Event], count: int) -> None:
-        """Restore the events of a run before a crash; numbers continue after them."""
-        self.events = events
-        self.count = count
-        self.on_record = BEFORE_RUN + count
-
-    def written(self, _problem: object = None) -> None:
-        """Called in order, once per event. An unwritten event can be read nevertheless."""
-        self.on_record += 1
-        self.notify()
-
-    async def wait_news(self) -> None:
-        if self._news is None:
-            self._news = asyncio.Event()
-        await self._news.wait()
-
-    def notify(self) -> None:
-        """Wake the followers; each waits on the event current at its time."""
-        if self._news is not None:
-            self._news.set()
-            self._news = None
-
-
-class LocalRun(Work):
-    """A delegation that runs in this process: shared state, and methods that each engine adds."""
-
-    attempt: int = 1
-    started_at: float = 0.0
-    """Loop clock; 0: not started."""
-    result: Return | None = None
-    parent: "Self | None"
-    _ctx: Context | None = None
-
-    def __init__(self, submission: Submission, config: EngineConfig) -> None:
-        super().__init__(submission)
-        self.budget = submission.budget
-        self.config = config
-
-    def redrawn(self) -> None:
-        """Draw a new session id: the old one was taken, and nothing has run under it."""
-        redraw_session_id(self.submission, self.config.deps.policy)
-        self.delegation = self.submission.delegation
-
-    @property
-    def ctx(self) -> Context:
-        """The context of its agent."""
-        if self._ctx is None:
-            self._ctx = Context(LocalBackend(self))
-        return self._ctx
-
-    @property
-    def tree(self) -> TreeFacts:
-        return self.submission.tree
-
-    @property
-    def deps(self) -> RuntimeDeps:
-        return self.config.deps
-
-    @property
-    def store(self) -> Store:
-        return self.config.store
-
-    @property
-    def scratch_root(self) -> Path:
-        return self.config.folder / "scratch"
-
-    @property
-    def mark(self) -> str:
-        return f"{self.config.project}:{self.config.owner.owner_id}:{self.delegation.lineage.session_id}"
-
-    @property
-    def state(self) -> State:
-        if self.result is not None:
-            return state_of(self.result)
-        return State.RUNNING if self.started_at else State.QUEUED
-
-    def above(self) -> "Iterator[Self]":
-        """Itself and its callers."""
-        node: Self | None = self
-        while node is not None:
-            yield node
-            node = node.parent
-
-    def ancestors(self) -> list[Delegation]:
-        return [node.delegation for node in self.above()]
-
-    @cached_property
-    def acts_for(self) -> ActsFor:
-        return ActsFor.of(self.ancestors())
-
-    def process_environment(self) -> dict[str, str]:
-        token = None if self.config.caller_token is None else self.config.caller_token(self)
-        return {**self.marks(), CALLER: token} if token else self.marks()
-
-    def elapsed(self) -> float:
-        return self.config.deps.clock.monotonic() - self.started_at if self.started_at else 0.0
-
-    def remaining(self) -> float:
-        return self.delegation.deadline.remaining(self.deps.clock.monotonic())
-
-    def budget_left(self) -> Limits:
-        return self.budget.left(self.deps.clock.monotonic())
-
-    def notice(self, message: str) -> None:
-        self.say(EventKind.NOTICE, {"message": message})
-
-    def stamp(self, step: int, last: int = -1) -> None:
-        now, steps = self.config.deps.clock.wall(), self.submission.step_times
-        steps[step] = now
-        while step < last:
-            step += 1
-            steps[step] = now
-
-    def declare(self, artifact: Artifact) -> None:
-        if self.artifacts is None:
-            self.artifacts = {}
-        self.artifacts[artifact.path] = artifact
-
     # ---- what an engine adds
+
+    @abstractmethod
+    async def end_children(self) -> None:
+        """Stop the running children: no child outlives its caller."""
 
     @property
     @abstractmethod
@@ -615,7 +583,7 @@ def _known_type(type_: str) -> str:
     return known
 
 
-def _inside(work: Work, path: str | Path) -> str:
+def _inside(work: LocalRun, path: str | Path) -> str:
     """The path relative to the root. Links are checked when the file is opened.
 
     In its own or its caller's workspace, a path is relative to that workspace, unless it exists only in the root, like the scratch folder.

@@ -10,7 +10,7 @@ from pydantic_core import to_json
 from remit.core.events import EventKind
 from remit.core.result import Artifact, Return
 from remit.runtime.harvest import HARVEST_SECONDS, Harvest, HarvestRequest, harvest
-from remit.runtime.local_context import Output, Work
+from remit.runtime.local_context import LocalRun, Output
 from remit.runtime.reply import PartialWork
 from remit.runtime.workspace_session import (
     WorkspaceSession,
@@ -36,7 +36,7 @@ MOST_DIFF_SECONDS = 0.6
 
 
 async def collect_partial_work(
-    work: Work, output: Output | None, late: Return | None, *, foreign: frozenset[str] = frozenset()
+    work: LocalRun, output: Output | None, late: Return | None, *, foreign: frozenset[str] = frozenset()
 ) -> PartialWork:
     """`late`: an answer that arrived during the stop; `foreign`: files declared by other live delegations."""
     warnings = list(work.warnings)
@@ -72,7 +72,7 @@ async def collect_partial_work(
     return left._replace(workspace=describe_workspace(session.workspace))
 
 
-def _seconds_to_gather(work: Work) -> float:
+def _seconds_to_gather(work: LocalRun) -> float:
     """Less if the kill took long."""
     since_deadline = -work.remaining()
     if since_deadline < 0:  # cancelled, or out of budget
@@ -80,7 +80,7 @@ def _seconds_to_gather(work: Work) -> float:
     return min(HARVEST_SECONDS, max(LEAST_GATHERING_SECONDS, GATHERED_SECONDS - since_deadline))
 
 
-async def _left_in_workspace(work: Work, session: WorkspaceSession) -> Harvest:
+async def _left_in_workspace(work: LocalRun, session: WorkspaceSession) -> Harvest:
     """Files changed in its own folder and their diff, in the available time. Maintenance removes unchanged folders."""
     seconds = max(LEAST_DIFF_SECONDS, min(work.remaining() + ANSWER_SECONDS, MOST_DIFF_SECONDS))
     diff = asyncio.ensure_future(late_changes(work, seconds))
@@ -97,7 +97,7 @@ async def _left_in_workspace(work: Work, session: WorkspaceSession) -> Harvest:
     return await with_workspace_changes(session.workspace, found, changes, (kept_message(session.workspace), *notes))
 
 
-async def _data(work: Work, output: Output | None, late: Return | None) -> tuple[Any, tuple[Artifact, ...]]:
+async def _data(work: LocalRun, output: Output | None, late: Return | None) -> tuple[Any, tuple[Artifact, ...]]:
     """Chunks and checkpoint for the return; by reference if they are large."""
     chunks = [event.body["chunk"] for event in (() if output is None else output.events) if event.kind is EventKind.DATA]
     data: dict[str, Any] = {}

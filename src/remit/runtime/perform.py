@@ -20,7 +20,7 @@ from remit.core.result import NOTHING, Artifact, Evidence, Metadata, Return, Sta
 from remit.core.text import SUMMARY_LIMIT, shorten_with_count
 from remit.runtime import reply
 from remit.runtime.authorize import await_admission
-from remit.runtime.local_context import Work
+from remit.runtime.local_context import LocalRun
 from remit.runtime.reply import MAX_ERROR_CHARACTERS, OperationAnswer, describe_exception, error_of, format_traceback, stop_reason_of
 from remit.system.artifact_files import checked_artifacts
 from remit.system.threads import off_loop
@@ -39,7 +39,7 @@ LONG_TEXT = 32 * 1024
 _AMID_PROSE = ("fence", "prose")
 
 
-async def perform(work: Work) -> Return:
+async def perform(work: LocalRun) -> Return:
     """Run, receive, validate, process: the return of an uninterrupted delegation."""
     spec = work.agent.spec
     pending = work.submission.pending
@@ -84,14 +84,14 @@ async def perform(work: Work) -> Return:
     return result if work.saved is None and work.submission.watched is None else await _noted(work, result)
 
 
-async def _noted(work: Work, result: Return) -> Return:
+async def _noted(work: LocalRun, result: Return) -> Return:
     """The return with metadata for the next run and the result cache."""
     if work.submission.watched is not None:
         result = await work.submission.watched.note_in(result)
     return result if work.saved is None else reply.with_agent_session(result, work.saved)
 
 
-async def _prepare_folder(work: Work) -> None:
+async def _prepare_folder(work: LocalRun) -> None:
     """Set the working folder: the worktree of its task, its own folder, its caller's, or the project."""
     delegation, spec = work.delegation, work.agent.spec
     if delegation.accept:  # refused before the work, not after it
@@ -126,7 +126,7 @@ def completed_return(
     return Return.completed(summary, metadata, value, artifacts, warnings)
 
 
-async def _ended_early(work: Work, early: OutOfTime) -> Return:
+async def _ended_early(work: LocalRun, early: OutOfTime) -> Return:
     if early.answer is None:
         raise early
     work.stamp(_MONITOR, _RECEIVE)
@@ -135,7 +135,7 @@ async def _ended_early(work: Work, early: OutOfTime) -> Return:
     return replace(result, stop_reason=StopReason.BUDGET if early.code == "BUDGET_EXCEEDED" else StopReason.DEADLINE)
 
 
-async def _run(work: Work) -> Any:
+async def _run(work: LocalRun) -> Any:
     """The agent's answer, with the retries that it declares safe."""
     spec = work.agent.spec
     for attempt in range(1, spec.retries + 1):
@@ -152,7 +152,7 @@ async def _run(work: Work) -> Any:
     return await work.agent.perform(work.ctx, work.submission.arguments)
 
 
-async def _received(work: Work, answer: Any) -> Return:
+async def _received(work: LocalRun, answer: Any) -> Return:
     """The answer as a checked return, after at most one repair."""
     spec = work.agent.spec
     if answer.__class__ is OperationAnswer and not work.declared():
@@ -185,7 +185,7 @@ async def _received(work: Work, answer: Any) -> Return:
     return await _unreadable(work, faults, *originals)
 
 
-async def _from_value(work: Work, answer: Any) -> Return:
+async def _from_value(work: LocalRun, answer: Any) -> Return:
     try:
         value = to_jsonable(answer)
     except Failed as failed:
@@ -211,7 +211,7 @@ def _without_advice(result: Return) -> Return:
     return replace(result, warnings=tuple(w for w in result.warnings if not w.startswith("summary:")))
 
 
-async def _judged(work: Work, answer: Any) -> Return:
+async def _judged(work: LocalRun, answer: Any) -> Return:
     """The parsed and validated answer, with artifacts that were declared during the work."""
     from remit.runtime.validate import ExpectedReturn, validate_jsonable, validate_return
 
@@ -252,7 +252,7 @@ async def _judged(work: Work, answer: Any) -> Return:
     return result if received.found not in _AMID_PROSE else await _with_original(work, result, received.original)
 
 
-async def _with_original(work: Work, result: Return, original: str) -> Return:
+async def _with_original(work: LocalRun, result: Return, original: str) -> Return:
     """Keep the text around a return, or the answer before a repair, beside the return."""
     kept = await off_loop(work.keep_prose, original)
     seen = await off_loop(checked_artifacts, work.root, (kept,)) if kept is not None else ()
@@ -268,7 +268,7 @@ async def _read(answer: Any, return_file: Path | None = None) -> "ReceivedAnswer
     return read_answer(answer)
 
 
-def _completed_by_us(work: Work, candidate: dict[str, Any]) -> dict[str, Any]:
+def _completed_by_us(work: LocalRun, candidate: dict[str, Any]) -> dict[str, Any]:
     """Fill in the fields that remit knows. A Python agent's mapping need not repeat them; a language model must echo its session."""
     listed = candidate.get("artifacts")
     below = "" if work.own_workspace is None else f"{work.own_workspace.inside}/"
@@ -285,7 +285,7 @@ def _completed_by_us(work: Work, candidate: dict[str, Any]) -> dict[str, Any]:
     return {"artifacts": [], "errors": [], **candidate, "metadata": metadata}
 
 
-async def _unreadable(work: Work, faults: Sequence[str], *originals: str) -> Return:
+async def _unreadable(work: LocalRun, faults: Sequence[str], *originals: str) -> Return:
     """No return could be parsed: keep the prose and name the fault for the agent's author."""
     prose = [await off_loop(work.keep_prose, original) for original in dict.fromkeys(originals) if original.strip()]
     kept = [artifact for artifact in prose if artifact is not None]
@@ -312,7 +312,7 @@ def _return_advice(delegation: Delegation, kept: Sequence[Artifact]) -> str:
     return f"Fix {delegation.agent} subagent return format.{where} Delegate it again with resume={delegation.session_id} to ask once more."
 
 
-async def _raised(work: Work, error: Exception) -> Return:
+async def _raised(work: LocalRun, error: Exception) -> Return:
     if isinstance(error, InvalidReturn) and error.original:
         return await _processed(work, await _unreadable(work, error.faults, error.original))
     declared = work.declared()
@@ -338,7 +338,7 @@ def _begun_in(workspace: "Workspace") -> float:
     return changes_since(workspace)
 
 
-async def _left(work: Work, result: Return, *, is_proven: bool = True) -> Return:
+async def _left(work: LocalRun, result: Return, *, is_proven: bool = True) -> Return:
     """Leave its own folder and add its changes, before acceptance commands can change more."""
     from remit.runtime.workspace_session import close_session, with_changes
 
@@ -346,7 +346,7 @@ async def _left(work: Work, result: Return, *, is_proven: bool = True) -> Return
     return await close_session(work, result if is_proven else await _proven(work, result))
 
 
-async def _processed(work: Work, result: Return) -> Return:
+async def _processed(work: LocalRun, result: Return) -> Return:
     """Check the claims of the return."""
     if work.placed is not None:
         from remit.runtime.task_workspace import with_verdict
@@ -374,7 +374,7 @@ def _with_files(delegation: Delegation, result: Return) -> Return:
     return replace(result, status=Status.FAILED, summary=error.message, errors=(*result.errors, error), next_steps=error.recommendation)
 
 
-async def _proven(work: Work, result: Return) -> Return:
+async def _proven(work: LocalRun, result: Return) -> Return:
     """Add errors of failed children and run acceptance commands."""
     errors = work.child_errors()
     if errors:

@@ -49,7 +49,7 @@ from remit.system.git import Git, GitFailed
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.runtime.local_context import Work
+    from remit.runtime.local_context import LocalRun
 
 log = logging.getLogger("remit.files")
 
@@ -392,7 +392,9 @@ class FileShipping:
     def end(self, session_id: str) -> None:
         self._shipments.pop(session_id, None)
 
-    async def perform(self, work: "Work", inner: "Callable[[Work], Awaitable[Return]]", is_handed_over: "Callable[[Work], bool]") -> Return:
+    async def perform(
+        self, work: "LocalRun", inner: "Callable[[LocalRun], Awaitable[Return]]", is_handed_over: "Callable[[LocalRun], bool]"
+    ) -> Return:
         """Around the performance of every delegation. `is_handed_over`: cancelled here because another worker continues it."""
         shipment = self._shipments.get(work.delegation.session_id)
         if shipment is None:
@@ -411,7 +413,7 @@ class FileShipping:
         artifacts, warnings = await self._ship(work, shipment, result.artifacts, seconds)
         return replace(result, artifacts=artifacts, warnings=(*result.warnings, *warnings)) if artifacts or warnings else result
 
-    async def ship_left(self, work: "Work", left: PartialWork) -> PartialWork:
+    async def ship_left(self, work: "LocalRun", left: PartialWork) -> PartialWork:
         """The partial work of one that was stopped."""
         shipment = self._shipments.get(work.delegation.session_id)
         if shipment is None:
@@ -419,7 +421,7 @@ class FileShipping:
         artifacts, warnings = await self._ship(work, shipment, left.artifacts, STOPPED_SECONDS)
         return left._replace(artifacts=artifacts, warnings=(*left.warnings, *warnings))
 
-    async def _sync(self, work: "Work", shipment: Shipment) -> None:
+    async def _sync(self, work: "LocalRun", shipment: Shipment) -> None:
         pause = SYNC_SECONDS
         while True:
             await asyncio.sleep(pause)
@@ -427,7 +429,7 @@ class FileShipping:
             await self._sync_once(work, shipment)
             pause = max(SYNC_SECONDS, (time.monotonic() - began) / SYNC_SHARE)
 
-    async def _sync_once(self, work: "Work", shipment: Shipment) -> None:
+    async def _sync_once(self, work: "LocalRun", shipment: Shipment) -> None:
         declared = [artifact.path for artifact in work.declared()]
         try:
             await off_loop(shipment.sync, declared, work.scratch_path, work.own_workspace)
@@ -435,7 +437,7 @@ class FileShipping:
             log.warning("The files of %s could not be uploaded: %s", work.delegation.session_id, error)
 
     async def _ship(
-        self, work: "Work", shipment: Shipment, artifacts: tuple[Artifact, ...], seconds: float
+        self, work: "LocalRun", shipment: Shipment, artifacts: tuple[Artifact, ...], seconds: float
     ) -> tuple[tuple[Artifact, ...], tuple[str, ...]]:
         """The artifacts as they were shipped, and warnings."""
         session_id = work.delegation.session_id

@@ -39,7 +39,7 @@ from remit.system.git import Git, GitFailed
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.runtime.local_context import Work
+    from remit.runtime.local_context import LocalRun
 
 PLACE = "workspace"
 """Key of a delegated task that names the worktree: `Place.to_dict`."""
@@ -117,7 +117,7 @@ class Place:
         return place if all(map(_COMMIT.fullmatch, (place.parent, place.baseline))) else None
 
 
-async def place(work: "Work") -> Place | None:
+async def place(work: "LocalRun") -> Place | None:
     """Put the root of a task's tree into the worktree of the task; its children inherit that."""
     found = Place.of(work.delegation)
     if found is None:
@@ -155,7 +155,7 @@ class PhaseChanges:
         return len(self.changed) + len(self.deleted)
 
 
-async def with_verdict(work: "Work", placed: Place, result: Return, prove: Callable[[Return], Awaitable[Return]]) -> Return:
+async def with_verdict(work: "LocalRun", placed: Place, result: Return, prove: Callable[[Return], Awaitable[Return]]) -> Return:
     """The return with the files that git reports as changed; `completed` requires some. `prove`: runs acceptance commands."""
     workspace = work.own_workspace
     assert workspace is not None
@@ -180,7 +180,7 @@ async def with_verdict(work: "Work", placed: Place, result: Return, prove: Calla
     return result
 
 
-async def _take(work: "Work", workspace: Workspace, placed: Place) -> PhaseChanges:
+async def _take(work: "LocalRun", workspace: Workspace, placed: Place) -> PhaseChanges:
     staged = await off_loop(_stage, workspace, placed)
     (alike,) = step_requests(work, "", {})
     allowed = await filter_allowed(work.deps, (one.request(alike) for one in staged.writes), work.delegation)

@@ -38,7 +38,7 @@ from remit.system.artifact_files import FILE_CLOCK_LAG_SECONDS, checked_artifact
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.runtime.local_context import Work
+    from remit.runtime.local_context import LocalRun
 
 
 OWN_FOLDER = frozenset({WorkspaceKind.WORKTREE, WorkspaceKind.COPY})
@@ -65,7 +65,7 @@ class WorkspaceSession:
     def began_at(self) -> float:
         return changes_since(self.workspace)
 
-    def take(self, work: "Work") -> "asyncio.Future[Changes]":
+    def take(self, work: "LocalRun") -> "asyncio.Future[Changes]":
         if self.taking is None:
             message = commit_message(work.delegation)
             scratch = work.scratch()
@@ -96,7 +96,7 @@ def changes_since(workspace: Workspace) -> float:
     return workspace.made_at + FILE_CLOCK_LAG_SECONDS + 1e-6
 
 
-async def open_session(work: "Work") -> None:
+async def open_session(work: "LocalRun") -> None:
     """Create the workspace, or find the one to continue in. Facts that the agent must know become warnings."""
     if work.workspace_session is not None or (work.own_workspace is not None and work.own_workspace.task):
         return  # all delegations of a task work in its one worktree
@@ -117,7 +117,7 @@ async def open_session(work: "Work") -> None:
         work.warnings = (*work.warnings, "The project has uncommitted changes; they are not in the worktree that the agent worked in.")
 
 
-async def with_changes(work: "Work", result: Return) -> Return:
+async def with_changes(work: "LocalRun", result: Return) -> Return:
     """The return with the diff as an artifact. Failures become warnings, and nothing is lost: the folder stays."""
     session = work.workspace_session
     assert session is not None
@@ -146,7 +146,7 @@ def _diff_failed(workspace: Workspace, error: Exception) -> tuple[str, ...]:
     return (clean_text(f"The diff of the workspace could not be taken: {why} The work is in {workspace.inside}.")[:1000],)
 
 
-async def late_changes(work: "Work", seconds: float) -> tuple[Changes | None, tuple[str, ...]]:
+async def late_changes(work: "LocalRun", seconds: float) -> tuple[Changes | None, tuple[str, ...]]:
     """The changes of a stopped delegation, if git has them in time; git continues otherwise."""
     session = work.workspace_session
     assert session is not None
@@ -206,7 +206,7 @@ async def with_workspace_changes(workspace: Workspace, found: Harvest, changes: 
     return Harvest(artifacts=artifacts, warnings=warnings)
 
 
-async def close_session(work: "Work", result: Return) -> Return:
+async def close_session(work: "LocalRun", result: Return) -> Return:
     """Merge the changes if requested, remove the workspace if it is not needed, and report where the rest is."""
     session = work.workspace_session
     assert session is not None
@@ -238,7 +238,7 @@ async def close_session(work: "Work", result: Return) -> Return:
     return await _remove_after_merge(work, result, changes)
 
 
-def _merged_in_part(work: "Work", session: WorkspaceSession, outcome: MergeResult, changes: Changes, result: Return) -> Return:
+def _merged_in_part(work: "LocalRun", session: WorkspaceSession, outcome: MergeResult, changes: Changes, result: Return) -> Return:
     """The workspace stays, with the files that its agent may not write."""
     workspace = session.workspace
     named = list_some(outcome.left_out, _NAMES_SHOWN)
@@ -248,7 +248,7 @@ def _merged_in_part(work: "Work", session: WorkspaceSession, outcome: MergeResul
     return _with_location(replace(result, warnings=(*result.warnings, warning), extra={**result.extra, "workspace": extra}), workspace)
 
 
-async def _left_out(work: "Work", workspace: Workspace, commit: str) -> list[MergeWrite]:
+async def _left_out(work: "LocalRun", workspace: Workspace, commit: str) -> list[MergeWrite]:
     """Files that its agent may not write. No person is asked: they stay on the branch for a manual merge."""
     writes = await off_loop(lambda: merge_writes(workspace, commit, seconds=max(0.0, work.remaining())))
     (alike,) = step_requests(work, "", {})
@@ -264,7 +264,7 @@ def _refuse_merge(session: WorkspaceSession) -> MergeResult | None:
     return MergeResult(is_done=False, reason=f"it began from {began}, which its caller does not work in")
 
 
-async def _merge_changes(work: "Work", session: WorkspaceSession, commit: str, result: Return) -> MergeResult:
+async def _merge_changes(work: "LocalRun", session: WorkspaceSession, commit: str, result: Return) -> MergeResult:
     claim, workspace, message = threading.Lock(), session.workspace, commit_message(work.delegation)
     try:
         left_out = await _left_out(work, workspace, commit)
@@ -297,7 +297,9 @@ async def _merge_changes(work: "Work", session: WorkspaceSession, commit: str, r
         raise
 
 
-async def _queue_changes(work: "Work", workspace: Workspace, commit: str, left_out: Sequence[MergeWrite], result: Return) -> MergeResult:
+async def _queue_changes(
+    work: "LocalRun", workspace: Workspace, commit: str, left_out: Sequence[MergeWrite], result: Return
+) -> MergeResult:
     """Merge through the merge queue: rebased, accepted on the merged tree, fast-forwarded."""
     from remit.runtime.merge_queue import LANDED, Candidate, MergeQueue
 
@@ -332,7 +334,7 @@ async def _queue_changes(work: "Work", workspace: Workspace, commit: str, left_o
     return MergeResult(is_done=False, into=onto, conflicts=conflicts, reason=landing.error.message.rstrip("."), code=landing.error.code)
 
 
-def _not_merged(work: "Work", session: WorkspaceSession, outcome: MergeResult, changes: Changes | None, result: Return) -> Return:
+def _not_merged(work: "LocalRun", session: WorkspaceSession, outcome: MergeResult, changes: Changes | None, result: Return) -> Return:
     """The work is done and safe, on its branch or in its folder; the project, or the caller's workspace, is unchanged."""
     where = "the project" if session.host is None else session.host.inside
     into = outcome.into or where
@@ -390,7 +392,7 @@ def _with_location(result: Return, workspace: Workspace) -> Return:
     return replace(result, extra={**result.extra, "workspace": {**describe_workspace(workspace), **result.extra.get("workspace", {})}})
 
 
-async def _remove_after_merge(work: "Work", result: Return, changes: Changes) -> Return:
+async def _remove_after_merge(work: "LocalRun", result: Return, changes: Changes) -> Return:
     """Remove a workspace after its merge, unless an artifact exists only there."""
     session = work.workspace_session
     assert session is not None

@@ -44,7 +44,7 @@ from remit.runtime.reply import PartialWork, Stop
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.runtime.local_context import Work
+    from remit.runtime.local_context import LocalRun
     from remit.runtime.result_cache import ResultCache
 
 STOP_SECONDS = 1.5
@@ -520,7 +520,7 @@ class EmbeddedEngine:
         self._declaring.add(run)
 
 
-def _wrapped(middleware: Middleware, inner: Perform, work: "Work") -> Awaitable[Return]:
+def _wrapped(middleware: Middleware, inner: Perform, work: "LocalRun") -> Awaitable[Return]:
     return middleware(work, inner)
 
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from remit.engines.temporal.worker import QueueWorkers
     from remit.engines.temporal.workflow import Attempt, Order
-    from remit.runtime.local_context import Work
+    from remit.runtime.local_context import LocalRun
 
 log = logging.getLogger("remit.temporal")
 
@@ -284,7 +284,7 @@ class TemporalEngine(EmbeddedEngine):
 
     # ---- files of other machines
 
-    async def _perform_and_ship(self, work: "Work", inner: "Perform") -> Return:
+    async def _perform_and_ship(self, work: "LocalRun", inner: "Perform") -> Return:
         assert self.shipping is not None
         return await self.shipping.perform(work, inner, lambda work: isinstance(work, DelegationRun) and work.phase is Phase.DRAINING)
 

@@ -27,7 +27,7 @@ from remit.core.redaction import redact_parameters, redact_text, redact_value
 from remit.core.result import Return
 from remit.core.states import State
 from remit.runtime.engine import Perform
-from remit.runtime.local_context import Work
+from remit.runtime.local_context import LocalRun
 from remit.runtime.telemetry.names import SCOPE, Attribute, Find, Span
 
 CONTENT_CHARACTERS = 8_192
@@ -132,7 +132,7 @@ class Traces:
         words = event.state if error is None else redact_text(error.message)[:500] if self._has_content else error.code
         return Status(StatusCode.ERROR, _sound(words))
 
-    async def perform(self, work: Work, inner: Perform) -> Return:
+    async def perform(self, work: LocalRun, inner: Perform) -> Return:
         """Middleware: spans of the agent's own libraries become children of the delegation's. The context ends with the agent's task."""
         span = api.NonRecordingSpan(span_context(span_of(work.delegation)))
         otel_context.attach(api.set_span_in_context(span, otel_context.Context()))
