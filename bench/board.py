@@ -33,6 +33,8 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "board": (("board",),),
     "board N": (("board", "77"),),
     "board --json": (("board", "--json"),),
+    "board --svg": (("board", "--svg", "board.svg"),),
+    "board --html": (("board", "--html", "board.html"),),
     "board, TODO.md edited": (("board",),),
     "task TEXT, TODO.md edited": (("task", "Look into the writer. It is slow."),),
 }

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from remit.board.command_files import find as find_command
     from remit.board.error_tasks import errors as errors_to_task
     from remit.board.implement import implement as implement_task
+    from remit.board.importer import import_board
     from remit.board.outcome import Outcome
     from remit.board.parallel import ParallelOptions, implement_parallel
     from remit.board.project_commands import bind_command
@@ -95,7 +96,7 @@ __all__ = [
     "TaskArtifact", "TaskContext", "TaskPriority", "TaskState", "TaskStatus", "TimeLimits", "Toolbox", "Unavailable", "Write",
     "WriteResult", "abandon_tasks", "add_task", "agent", "archive_tasks", "ask", "best", "bind_command", "call", "check_return",
     "discover", "divide_task", "each", "engine_kit", "errors_to_task", "find_command", "first", "implement_parallel", "implement_task",
-    "langchain_tool", "load_settings", "new_session_id", "openai_agents_tool", "parallel", "plan_task",
+    "import_board", "langchain_tool", "load_settings", "new_session_id", "openai_agents_tool", "parallel", "plan_task",
     "pydantic_ai_toolset", "recover_tasks", "research_task", "review_work", "revise_plan", "run", "run_command", "sequence",
     "set_up_logs", "span_id_of", "sync_board", "tasks_pb2", "tasks_pb2_grpc", "workflow_delegate",
 ]  # fmt: skip
@@ -120,6 +121,7 @@ _PUBLIC = {
     "remit.board.error_tasks": "errors=errors_to_task",
     "remit.board.implement": "implement=implement_task",
     "remit.board.parallel": "ParallelOptions implement_parallel",
+    "remit.board.importer": "import_board",
     "remit.board.project_commands": "bind_command run=run_command",
     "remit.board.research_plan": "research=research_task plan=plan_task revise=revise_plan",
     "remit.board.review": "ReviewRequest review=review_work",

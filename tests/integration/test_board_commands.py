@@ -22,6 +22,9 @@ def test_tasks_are_added_shown_and_drawn(tmp_path: Path) -> None:
     second = remit_json(tmp_path, "task", "-", "--depends", "1", stdin="From a file.\nWith more.\n")
     assert (second["task_number"], second["title"], second["dry_run"]) == (2, "From a file", False)
     assert remit_json(tmp_path, "board")["tasks"][1]["waits_for"] == [1]
+    drawn = remit(tmp_path, "board", "--svg", "a.svg", "--html", "a.html")
+    assert drawn.stdout == "a.svg: 2 tasks\na.html: 2 tasks\n"
+    assert (tmp_path / "a.svg").read_text().startswith("<svg ")
     page = remit(tmp_path, "board", "2")
     assert "depends on   1 Fix the parser [NOT STARTED]" in page.stdout
 
@@ -37,12 +40,15 @@ def test_tasks_are_added_shown_and_drawn(tmp_path: Path) -> None:
         (("task", "x", "--reason", "y"), "--reason goes with --abandon."),
         (("task", "--sync", "--title", "y"), "--title is for recording"),
         (("task", "x", "--priority", "huge"), "'huge' is not one of 'high'"),
-        (("task", "1"), "`remit task TEXT` would record a task named '1'. `remit board` lists the tasks, `remit board N` shows one."),
+        (("task", "1", "--priority", "high"), "--priority is for recording a task, and cannot be combined with the number of a task"),
         (("task", "--sync", "--priority", "high"), "--priority is for recording"),
         (("task", "--abandon", "1,99999999999999999999", "--reason", "x"), "This project has no board yet."),
         (("review", "9" * 5000), "Task number must be an integer. Got: 999"),
         (("task", "--review", "7", "--dry-run"), "Task 7 not found"),
+        (("board", "--svg", "-", "--html", "-"), "Only one of --svg -, --html - and --json can go to stdout."),
+        (("board", "--status", "x"), "Unknown status 'x'."),
         (("board", "show"), "Task number must be an integer. Got: show"),
+        (("board", "--svg", "no/such/a.svg"), "There is no folder no/such."),
         (("todo",), "This project has no board yet."),
         (("tusk",), "Did you mean 'task'"),
     ],
@@ -55,7 +61,7 @@ def test_invalid_command_lines_are_refused_with_advice(tmp_path: Path, arguments
     assert not (tmp_path / "specs").exists()
 
 
-def test_task_page_reads_no_pipe_and_no_file_outside_as_plan(tmp_path: Path) -> None:
+def test_task_page_reads_no_pipe_and_no_file_outside_as_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from dataclasses import replace
 
     from remit import Board
@@ -68,9 +74,19 @@ def test_task_page_reads_no_pipe_and_no_file_outside_as_plan(tmp_path: Path) -> 
     for place in ("pipe", "../outside.md", str(tmp_path / "outside.md")):
         with Board(project).change() as draft:
             draft.state = draft.state.with_task(replace(draft.state.task(1), plan_path=place, blocking_reason="why " * 90 + "end"))
-        page = remit(project, "board", "1").stdout
+        capsys.readouterr()
+        assert task(project, text=["1"]) == 0
+        page = capsys.readouterr().out
         assert "Secret" not in page
         assert "why end" in page, "the page of one task is not truncated"
+
+
+@pytest.mark.parametrize("option", ["--svg", "--html"])
+def test_picture_does_not_replace_a_pipe(tmp_path: Path, option: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    done = remit(tmp_path, "board", option, "pipe")
+    assert (done.code, (tmp_path / "pipe").is_fifo()) == (2, True)
+    assert "pipe is not a file. Name the file to write, or - for stdout." in done.stderr
 
 
 def test_dry_run_of_a_review_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

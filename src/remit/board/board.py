@@ -115,11 +115,12 @@ class Board:
         return self._nothing() if found.data is None else self._merged(self._edits(found), found.file.state)
 
     @contextlib.contextmanager
-    def change(self, activity: str = "", *, make: bool = False, dry_run: bool = False) -> Iterator[Draft]:
+    def change(self, activity: str = "", *, make: bool = False, anew: bool = False, dry_run: bool = False) -> Iterator[Draft]:
         """Change the board: `with board.change("Task 12 planned") as draft: draft.state = draft.state.with_task(…)`.
 
         `make`: create the board if the project has none; otherwise that is an error. Nothing is written if the body raises or changes
-        nothing. `dry_run`: never write the draft."""
+        nothing. `anew`: start with an empty draft; existing state.json and TODO.md are kept beside as NAME.kept-TIME. `dry_run`: never
+        write the draft."""
         if dry_run:
             seen = self.look()
             if not seen.exists and not make:
@@ -127,15 +128,15 @@ class Board:
             yield Draft(state=seen.state, at=self.now(), notices=seen.notices)
             return
         recovered = self.recover()
-        if not (make or self.state_path.exists()):
+        if not (make or anew or self.state_path.exists()):
             self._nothing()
             raise no_board()
         make_folder(self.root / ".remit")
         write_set.make_ready(self.root / SET, self.root)
         with file_lock(self.root / LOCK, timeout=LOCK_SECONDS):
             recovered += write_set.finish(self.root / SET, self.root)  # of a process that died since
-            found = self._find()
-            if found.data is None:
+            found = BoardFiles() if anew else self._find()
+            if found.data is None and not anew:
                 self._nothing()
                 if not make:
                     raise no_board()
@@ -143,7 +144,7 @@ class Board:
             seen = self._merged(edits, archive.numbered(self, found.file.state))
             draft = Draft(state=seen.state, at=self.now(), notices=(*recovered, *seen.notices))
             yield draft
-            is_written = self._write(draft, edits, seen.state, activity)
+            is_written = self._write(draft, edits, seen.state, activity, anew=anew)
         if is_written and draft.commit is not None:
             made = draft.commit.make(self)
             draft.commit_hash, draft.commit_warning = made.short, made.warning
@@ -190,7 +191,7 @@ class Board:
             raise Misused(
                 f"{TODO} exists, but {STATE} does not.",
                 code="FILE_NOT_FOUND",
-                advice=f"Restore it from git (`git checkout -- {STATE}`); or write {{}} into it: the tasks are then read from TODO.md.",
+                advice=f"`remit board import` makes it from TODO.md; or restore it from git (`git checkout -- {STATE}`).",
             )
         return Snapshot(state=State(), exists=False)
 
@@ -227,10 +228,10 @@ class Board:
 
     # ---- writing
 
-    def _write(self, draft: Draft, edits: UserEdits, before: State, activity: str) -> bool:
+    def _write(self, draft: Draft, edits: UserEdits, before: State, activity: str, *, anew: bool) -> bool:
         """False: nothing changed."""
         found = edits.found
-        if draft.state != before or draft.files or draft.moves:
+        if anew or draft.state != before or draft.files or draft.moves:
             if activity:
                 draft.state = draft.state.noting(draft.at, activity)
         elif found.is_drawn and not found.versions and hash_of(_drawn(found.file.state)) == found.file.drawn:

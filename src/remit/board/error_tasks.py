@@ -181,7 +181,7 @@ def _record(board: Board, found: OpenErrors) -> tuple[Task, tuple[str, ...]]:
         entries = [entry for entry in found.entries if entry.id not in theirs]
         if not entries:
             number = theirs[found.entries[0].id]
-            raise Refused(f"Task {number} was just created for these errors.", advice=f"`remit board {number}` shows it.")
+            raise Refused(f"Task {number} was just created for these errors.", advice=f"`remit task {number}` shows it.")
         task = number_task(board, draft.state, _new_task(group_entries(entries)), at=draft.at)
         task = replace(task, extra={**task.extra, IDS: [entry.id for entry in entries]})
         add_task(draft, task)

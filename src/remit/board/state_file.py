@@ -69,7 +69,7 @@ def task_to_entry(task: Task) -> dict[str, Any]:
 
 
 def entry_to_task(entry: Any) -> Task:
-    """Raises `Misused` with the fault."""
+    """Raises `Misused` with the fault; `board import` is more lenient."""
     if not isinstance(entry, Mapping):
         raise BadEntry(f"a task is an object, not {_kind(entry)}")
     found: dict[str, Any] = {}
@@ -294,7 +294,10 @@ def _not_json(data: bytes, name: str, error: str) -> Unavailable:
 
 def _damaged(name: str, line: int | None, what: str, advice: str = "") -> Unavailable:
     where = f"{name}, line {line}" if line else name
-    ways = f"Fix it in an editor, or get it back from git (`git checkout -- {name}`)."
+    git = f"get it back from git (`git checkout -- {name}`)"
+    ways = f"Fix it in an editor, or {git}."
+    if "archive" not in name:
+        ways = f"Fix it in an editor, {git}, or create it again from TODO.md (`remit board import`)."
     return Unavailable(
         f"{where}: {what}.",
         code="STATUS_SYNC_FAILED",

@@ -1,9 +1,9 @@
 """The board for display: dependencies of tasks, and the state of each: running, stopped, ready, waiting, blocked, done. Read only.
 
-`cli.board` shows it in a terminal."""
+`cli.board` shows it in a terminal, `board.picture` draws it to a file."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -11,7 +11,7 @@ from remit.board.archive import archived_tasks
 from remit.board.board import Board
 from remit.board.claims import Holder, holders
 from remit.board.state_file import task_to_entry
-from remit.board.task import ENDED, IN_PROGRESS, Priority, State, Status, Task
+from remit.board.task import ENDED, IN_PROGRESS, Priority, State, Status, Task, status_of
 from remit.core.cycles import cyclic_components, shortest_cycle
 
 # ---- dependencies that are met or not, ready tasks, cycles. Pure
@@ -144,15 +144,20 @@ class TaskState(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     tasks: tuple[Task, ...]
-    """By state, then by priority, then in board order."""
+    """Selected tasks: by state, then by priority, then in board order."""
     states: Mapping[int, TaskState]
+    """Of all tasks, selected or not."""
     graph: Graph
     holders: Mapping[int, Holder] = field(default_factory=dict)
     circles: tuple[tuple[int, ...], ...] = ()
     archived: frozenset[int] = frozenset()
     """Which of the tasks come from the archive."""
     notices: tuple[str, ...] = ()
+    project: str = ""
+    """Name of the project's folder."""
     exists: bool = True
+    is_chosen: bool = False
+    """Whether a filter omitted some."""
 
     def group(self, state: TaskState) -> list[Task]:
         return [task for task in self.tasks if self.states[task.number] is state]
@@ -208,8 +213,20 @@ def view_of(board: Board, *, with_archive: bool = False) -> View:
         circles=tuple(cycles(task for task in seen.state.tasks if task.status not in ENDED)),
         archived=archived,
         notices=seen.notices,
+        project=board.root.name,
         exists=seen.exists,
     )
+
+
+def chosen(view: View, status: str) -> View:
+    """Filter by statuses or states separated by commas. Raises `Misused` for an unknown word."""
+    words = [part.strip() for part in status.split(",") if part.strip()]
+    if not words:
+        return view
+    states = {word.lower() for word in words} & ({*TaskState} - {TaskState.BLOCKED})
+    statuses = {status_of(word) for word in words if word.lower() not in states}
+    tasks = tuple(task for task in view.tasks if view.states[task.number] in states or task.status in statuses)
+    return replace(view, tasks=tasks, is_chosen=True)
 
 
 def _state_of(task: Task, graph: Graph, working: Collection[int], archived: Collection[int]) -> TaskState:

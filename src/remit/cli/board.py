@@ -1,34 +1,75 @@
-"""`remit board`: show the tasks in the terminal."""
+"""`remit board`: show tasks in the terminal or as a picture, and import another board."""
 
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from remit.board.board import Board
 from remit.board.task import Priority, Status, Task
-from remit.board.view import TaskState, View, circle_words, review_verdict, view_of
+from remit.board.view import TaskState, View, chosen, circle_words, review_verdict, view_of
+from remit.cli.arguments import DryRun
 from remit.cli.completion import tasks
 from remit.cli.exits import Exit
 from remit.cli.project import Project
-from remit.cli.render import columns, count, cut_cells, duration, padded, painted, short, width, wrapped
+from remit.cli.render import columns, count, cut_cells, duration, padded, painted, say, say_aside, short, width, wrapped
+from remit.cli.results import say_labelled
 from remit.cli.task import show_task
+from remit.core.errors import Misused
 from remit.core.text import list_some
+
+if TYPE_CHECKING:
+    from remit.board.importer import ImportResult
 
 
 def board(
     project: Project,
     number: Annotated[str | None, Argument(metavar="N", help="Show task N in full.", autocompletion=tasks)] = None,
+    status: Annotated[str, Option(help="Only tasks with these, like planned,blocked; or running, ready, waiting.")] = "",
     every: Annotated[bool, Option("--all", help="All of them, the archive too, however many there are.")] = False,
+    svg: Annotated[Path | None, Option(metavar="FILE", help="Draw the dependencies into an SVG file.")] = None,
+    html: Annotated[Path | None, Option(metavar="FILE", help="The same with the list of tasks as a web page.")] = None,
 ) -> Exit:
-    """Show the tasks: running, ready, waiting. `remit board N` shows one in full."""
+    """Show the tasks: running, ready, waiting. `remit board N` shows one in full, `--svg` and `--html` draw them."""
     board = Board(project.root)
     if number is not None:
         return show_task(project, board, number)
+    if [str(svg), str(html), "-" if project.as_json else ""].count("-") > 1:
+        raise Misused("Only one of --svg -, --html - and --json can go to stdout.", advice="Name a file for the others.")
     view = view_of(board, with_archive=every)
-    return project.answer(view.to_dict, lambda: print("\n".join(lines_of(view, columns(), every=every))))
+    view = chosen(view, status)
+    written = [str(_drawn(view, path, kind)) for path, kind in ((svg, "svg"), (html, "html")) if path is not None]
+    text = (lambda: _print_written(view, written)) if written else (lambda: print("\n".join(lines_of(view, columns(), every=every))))
+    return project.answer(lambda: {**view.to_dict(), **({"written": written} if written else {})}, text)
+
+
+def _drawn(view: "View", path: Path, kind: str) -> Path:
+    """Write the picture atomically; `-` writes it to stdout."""
+    from remit.board.picture import draw, page
+    from remit.system.files import atomic_write
+
+    text = (draw if kind == "svg" else page)(view, f"Tasks of {view.project}")
+    if str(path) == "-":
+        sys.stdout.write(text)
+        return path
+    if path.exists() and not path.is_file():  # a folder, pipe or device would be replaced
+        raise Misused(f"{path} is not a file.", advice="Name the file to write, or - for stdout.")
+    if not path.parent.is_dir():
+        raise Misused(f"There is no folder {path.parent}.", advice="Create it first.")
+    atomic_write(path, text.encode("utf-8", "replace"))
+    return path
+
+
+def _print_written(view: "View", written: list[str]) -> None:
+    for path in written:
+        if path != "-":
+            say(f"{path}: {count(len(view.tasks), 'task')}")
+    for circle in view.circles[:CIRCLES_SHOWN]:
+        say_aside(f"{circle_words(circle)}.")
 
 
 SHOWN = 15
@@ -72,7 +113,7 @@ def lines_of(view: View, wide: int, *, every: bool = False) -> Iterator[str]:
             yield ""
             yield from _group(view, state, tasks, layout, every=every)
     if not view.tasks:
-        yield 'No tasks: remit task "TEXT" records one.'
+        yield "No task matches." if view.is_chosen else 'No tasks: remit task "TEXT" records one.'
     yield from _foot(view, wide)
 
 
@@ -164,3 +205,39 @@ def _foot(view: View, wide: int) -> Iterator[str]:
 def _several(text: str, wide: int, style: str) -> Iterator[str]:
     """Wrap text that must not be cut."""
     yield from (painted(cut_cells(line, wide), style) for line in wrapped(cut_cells(text, 10 * wide), wide).split("\n"))
+
+
+def import_(
+    project: Project,
+    folder: Annotated[Path | None, Argument(metavar="FOLDER", help="Default: .opencode/specs, .claude/specs or specs.")] = None,
+    dry_run: DryRun = False,
+) -> Exit:
+    """Import the TODO.md and state.json of FOLDER as the board of this project, also where they differ."""
+    from remit.board.importer import import_board
+
+    found = import_board(Board(project.root), folder, dry_run=dry_run)
+
+    def shown() -> None:
+        say("\n".join(_lines(found)))
+        labels = (("warning", "yellow", found.commit_warning), ("commit", "green", found.commit))
+        for label, style, words in (*labels, ("next", "cyan", "remit board" if found.kept_in else "")):
+            if words:
+                say_labelled(label, style, words)
+
+    return project.answer(found.to_dict(), shown)
+
+
+def _lines(found: "ImportResult") -> "Iterator[str]":
+    verb = "Imported" if found.kept_in else "Would import"
+    archived = f", and {found.archived} into the archive" if found.archived else ""
+    yield f"{verb} {count(found.tasks, 'task')} from {found.folder}{archived}."
+    if found.merged:
+        yield f"TODO.md differed from state.json in {count(len(found.merged), 'place')} and was merged:"
+        yield from (f"  {line}" for line in found.merged[:SHOWN])
+        if len(found.merged) > SHOWN:
+            yield f"  and {len(found.merged) - SHOWN} more: --json lists all."
+    yield from found.notes[:SHOWN]
+    if len(found.notes) > SHOWN:
+        yield f"and {len(found.notes) - SHOWN} more things to know: --json lists all."
+    if found.kept_in:
+        yield f"The old files are kept in {found.kept_in}."

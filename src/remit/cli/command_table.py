@@ -35,7 +35,7 @@ COMMANDS = {
     "review": CommandEntry("board_commands:review", BOARD, "Review the work done for tasks."),
     "errors": CommandEntry("board_commands:errors", BOARD, "Diagnose recorded errors and plan the fixes."),
     "meta": CommandEntry("board_commands:meta", BOARD, "Write a new agent file or command file."),
-    "board": CommandEntry("board:board", BOARD, "Show the tasks, or one of them in full."),
+    "board": CommandEntry("board:board", BOARD, "Show the tasks, one task in full, or a picture; import a board."),
     "todo": CommandEntry("task:todo", BOARD, "Archive finished tasks and tidy TODO.md."),
     "status": CommandEntry("sessions:status", LOOK, "Show queued and running delegations."),
     "show": CommandEntry("sessions:show", LOOK, "Show one delegation, or the last: its tree, steps and return."),
@@ -70,6 +70,7 @@ COMMANDS = {
 }
 SUBCOMMANDS = {
     "agents new": "agents:new",
+    "board import": "board:import_",
     "cache list": "cache:cache",
     "cache clear": "cache:clear",
     "conversations list": "conversations:conversations",

@@ -44,7 +44,7 @@ def _numbered(metavar: str, words: str) -> Any:
 
 def task(
     project: Project,
-    text: Annotated[list[str] | None, Argument(metavar="TEXT", help="The task in your words.")] = None,
+    text: Annotated[list[str] | None, Argument(metavar="TEXT", help="The task in your words; or the number of a task to show.")] = None,
     title: Annotated[str, Option(help="Default: the first sentence of the text.")] = "",
     priority: Annotated[Priority, Option(help="high, medium or low.", case_sensitive=False)] = Priority.MEDIUM,
     effort: Annotated[str, Option(help="How much work it is, in your words: 3h, a day.")] = "",
@@ -72,8 +72,11 @@ def task(
     what, which, words = _only_one({name: str(value) for name, value in asked.items() if value is not None}, words)
     given: dict[str, object] = {"--title": title, "--effort": effort, "--language": language, "--depends": depends, "--accept": accept}
     given["--priority"] = priority is not Priority.MEDIUM
-    _check_options(what, reason, given)
+    is_number = what == "" and words.isascii() and words.lstrip("#").isdigit()
+    _check_options(f"the number of a task: {words} shows it" if is_number else what, reason, given)
     board = Board(project.root)
+    if is_number:
+        return show_task(project, board, words)
     if what == "--review":
         from remit.cli.board_commands import review_one
 
@@ -112,10 +115,10 @@ def _changed(board: Board, what: str, words: str, which: str, reason: str, *, fo
 def _new_task(words: str, title: str, **fields: Any) -> task_commands.NewTask:
     if not words and not title.strip():
         raise Misused(f"A task needs a text. Usage: {TASK_USAGE}", advice="`remit task --help` shows what else can be done to tasks.")
-    if (words in MEANT_FOR_BOARD or words.lstrip("#").isdecimal()) and not title:
+    if words in MEANT_FOR_BOARD and not title:
         raise Misused(
             f"`remit task TEXT` would record a task named {words!r}.",
-            advice=f"`remit board` lists the tasks, `remit board N` shows one. To record it anyway: remit task {words} --title {words}",
+            advice=f"`remit board` lists the tasks. To record it all the same: remit task {words} --title {words}",
         )
     return task_commands.NewTask(text=words or title, title=title, **fields)
 

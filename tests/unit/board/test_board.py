@@ -76,24 +76,20 @@ def test_first_change_makes_the_board_and_its_gitignore(board: Board) -> None:
     assert (board.root / ".remit/.gitignore").exists()
 
 
-def test_todo_without_a_state_is_not_overwritten_and_is_read_once_state_is_empty(tmp_path: Path) -> None:
+def test_todo_without_a_state_is_not_overwritten(tmp_path: Path) -> None:
     board = Board(tmp_path)
     board.specs.mkdir()
-    theirs = "# My tasks\n\n## High Priority\n\n### 7. Parse\n- **Status**: [PLANNED]\n- **Owner**: Ann\n\nIt is slow.\n\n---\n"
-    board.todo_path.write_text(theirs)
-    with pytest.raises(Misused, match=r"write \{\} into it"):
+    board.todo_path.write_text("# My tasks\n")
+    with pytest.raises(Misused, match="remit board import"):
         board.look()
-    with pytest.raises(Misused, match="git checkout"), board.change(make=True):
+    with pytest.raises(Misused, match="remit board import"), board.change(make=True):
         pass
-    assert board.todo_path.read_text() == theirs
-    board.state_path.write_text("{}")
-    with board.change():
-        pass
-    [task] = assert_consistent(board).tasks
-    assert (task.number, task.title, str(task.status), task.lines, task.description) == (
-        7, "Parse", "planned", ("- **Owner**: Ann",), "It is slow.",
-    )  # fmt: skip
-    assert board.todo_path.read_text().startswith("# My tasks\n")
+    assert board.todo_path.read_text() == "# My tasks\n"
+    with board.change("imported", anew=True) as draft:
+        draft.state = draft.state.with_task(Task(number=1, title="Mine", slug="mine"))
+    [kept] = board.specs.glob("TODO.md.kept-*")
+    assert kept.read_text() == "# My tasks\n"
+    assert_consistent(board)
 
 
 def test_failed_change_and_empty_change_write_nothing(board: Board) -> None:

@@ -1,21 +1,27 @@
-"""The board in a terminal of any width. Titles are untrusted text."""
+"""Views of the board: terminal of any width, SVG, HTML page. Titles are untrusted text."""
 
 import re
+import xml.etree.ElementTree as ET
 from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit import Board, Task
+from remit import Board, Misused, Task
 from remit import TaskPriority as Priority
 from remit import TaskStatus as Status
 from remit.board import claims
-from remit.board.view import TaskState, View, view_of
+from remit.board.picture import BOXES_AT_MOST, draw, page, safe
+from remit.board.view import TaskState, View, chosen, view_of
 from remit.cli.board import lines_of
 from remit.cli.render import width
 from support.boards import board_with
+
+HOSTILE = "</text></svg><script>alert(1)</script><img src=x onerror=alert(2)> \"&' ]]> <!-- \x00\x1b[31m"
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def task(number: int, *dependencies: int, title: str = "", status: Status = Status.NOT_STARTED, **more: object) -> Task:
@@ -58,6 +64,18 @@ def test_running_command_of_a_task_is_shown(tmp_path: Path) -> None:
         assert seen.to_dict()["tasks"][0]["running"]["command"] == "research"
 
 
+def test_filters_select_tasks(view: View) -> None:
+    def numbers(status: str) -> list[int]:
+        return sorted(one.number for one in chosen(view, status).tasks)
+
+    assert numbers(status="ready") == [2]
+    assert numbers(status="planned, [BLOCKED]") == [3, 4]
+    assert numbers(status="waiting") == [3, 6, 7]
+    with pytest.raises(Misused, match="Unknown status 'nope'"):
+        numbers(status="nope")
+    assert "No task matches." in lines_of(chosen(view, "partial"), 80)
+
+
 @given(st.text(max_size=300), st.integers(40, 200), st.text(max_size=100))
 def test_no_line_exceeds_the_terminal_or_controls_it(title: str, wide: int, reason: str) -> None:
     tasks = (
@@ -71,6 +89,55 @@ def test_no_line_exceeds_the_terminal_or_controls_it(title: str, wide: int, reas
         assert line == "" or line.isprintable()
 
 
+@given(st.lists(st.text(max_size=120), min_size=1, max_size=6))
+def test_no_title_injects_markup_into_a_picture_or_a_page(titles: list[str]) -> None:
+    tasks = tuple(
+        task(place, *([place - 1] if place > 1 else []), title=f"{title}{HOSTILE}", status=Status.BLOCKED, blocking_reason=title + HOSTILE)
+        for place, title in enumerate(titles, start=1)
+    )
+    seen = _view(*tasks)
+    root = ET.fromstring(draw(seen, HOSTILE))
+    assert {element.tag.removeprefix(SVG) for element in root.iter()} <= {
+        "svg", "title", "style", "defs", "marker", "path", "rect", "text", "g", "tspan",
+    }  # fmt: skip
+    assert not [name for element in root.iter() for name in element.attrib if name.lower().startswith("on") or "href" in name]
+    tags = _Tags()
+    tags.feed(page(seen, HOSTILE))
+    assert "script" not in tags.seen
+    assert "img" not in tags.seen
+    assert not tags.handlers
+
+
+def test_bidi_override_is_replaced() -> None:
+    assert safe("\u202egnp.exe") == "\ufffdgnp.exe"
+
+
+def test_picture_shows_every_task_and_arrow(view: View) -> None:
+    root = ET.fromstring(draw(view, "Tasks of it"))
+    texts = [text for element in root.iter(f"{SVG}text") if (text := "".join(element.itertext()))]
+    assert {f"Task {number}" for number in range(1, 8)} <= set(texts)
+    arrows = [str(element.findtext(f"{SVG}title")) for element in root.iter(f"{SVG}path") if element.get("class")]
+    assert sorted(arrows) == ["2 waits for 1", "3 waits for 2", "6 waits for 7", "7 waits for 6"]
+    assert any("6 → 7 → 6 wait for one another" in text for text in texts)
+    assert "4 · blocked · blocked" in texts
+
+
+def test_page_has_a_row_per_task_and_forbids_scripts(view: View) -> None:
+    text = page(view, "Tasks of it")
+    assert all(f'<tr id="t{number}">' in text for number in range(1, 8))
+    assert '<a href="#t2">2</a>' in text
+    assert "default-src 'none'" in text
+    assert "http" not in re.sub(r"http://www\.w3\.org/2000/svg|http-equiv", "", text)
+
+
+def test_large_board_is_drawn_in_part_with_a_note() -> None:
+    tasks = [task(number, *([number - 1] if number % 3 else [])) for number in range(1, 3001)]
+    text = draw(_view(*tasks, task(3001, 3001)), "x")
+    assert text.count("<rect x=") <= BOXES_AT_MOST
+    assert re.search(r"[\d,]+ left out of the picture", text)
+    assert "Task 3001 waits for itself" in text
+
+
 def _view(*tasks: Task) -> View:
     """A view without files, so that titles which no file can contain are drawn too."""
     from remit.board.board import Snapshot
@@ -81,3 +148,14 @@ def _view(*tasks: Task) -> View:
             return Snapshot(state=State(tasks=tasks))
 
     return view_of(Unwritten(Path("/nowhere")))
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+        self.handlers: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
