@@ -61,7 +61,7 @@ class GrpcApi:
         """In gRPC notation: `unix:/…/grpc.sock`, `127.0.0.1:50051`."""
 
     def _add_services(self, registry: "Registry", extra: Sequence[AddTo]) -> list[str]:
-        rpc.add_TaskServiceServicer_to_server(TaskService(self._service, registry.name_of), self._server)  # type: ignore[no-untyped-call]
+        rpc.add_TaskServiceServicer_to_server(TaskService(self._service), self._server)  # type: ignore[no-untyped-call]
         rpc.add_AgentServiceServicer_to_server(registry, self._server)  # type: ignore[no-untyped-call]
         names = [TASKS, AGENTS, *(add_to(self._server) for add_to in extra)]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
