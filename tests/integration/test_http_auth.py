@@ -170,22 +170,3 @@ async def test_tls_serves_only_encrypted_requests(tmp_path: Path) -> None:
             assert (answer.status_code, "strict-transport-security" in answer.headers) == (200, True)
         plain = await tls.send_raw(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert b"200 OK" not in plain
-
-
-@in_module_loop
-async def test_renewed_certificate_is_used_without_a_restart(tmp_path: Path) -> None:
-    from support.server import Certificates
-
-    authority = Authority(tmp_path)
-    certificate, key = authority.issue("server")
-    async with http_harness(tmp_path, tls=Certificates(certificate=certificate, key=key)) as tls:
-
-        async def presented() -> str:
-            return await asyncio.to_thread(ssl.get_server_certificate, tls.address)
-
-        before = await presented()
-        key.write_text("half-written")
-        assert [await presented(), await presented()] == [before, before]
-        authority.issue("server")
-        await presented()
-        assert await presented() not in ("", before)

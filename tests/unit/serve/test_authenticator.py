@@ -112,14 +112,6 @@ def test_flood_of_wrong_tokens_is_slowed_and_valid_ones_are_accepted(authenticat
     assert len(notes) <= NOTES_BURST
 
 
-def test_refusals_omitted_from_the_log_are_counted(authenticator: Authenticator, notes: list[Any], time: Time) -> None:
-    for number in range(int(NOTES_BURST) + 50):
-        refusal(authenticator, authorization=f"Bearer {number}")
-    time.now += 10
-    refusal(authenticator, authorization="Bearer later")
-    assert notes[-1]["more"] == 50
-
-
 def test_requests_of_a_principal_are_rate_limited_with_retry_after(authenticator: Authenticator, time: Time) -> None:
     principal = authenticator.authenticate(Credentials(authorization=bearer(authenticator, requests_per_second=2.0)))
     other = authenticator.authenticate(Credentials(authorization=bearer(authenticator, "other")))
