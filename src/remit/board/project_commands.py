@@ -104,16 +104,8 @@ def dry_run_command(command: CommandFile, arguments: Sequence[str], found: Bound
     """What would be delegated, and to which agent; reads and starts nothing."""
     check_arguments(command, arguments)
     text, warnings = fill_arguments(command.body, arguments)
-    limits = found.settings.limits_for(command.name)
-    return Outcome.dry_run(
-        command.name,
-        f"{command.path} would be handed to {found.agent}.",
-        warnings=(*found.warnings, *command.warnings, *warnings),
-        command_file=command.path,
-        agent=found.agent,
-        text=text,
-        timeout_seconds=limits.default_seconds if command.timeout is None else command.timeout,
-    )
+    summary = f"{command.path} would be handed to {found.agent}:\n\n{text}"
+    return Outcome.dry_run(command.name, summary, warnings=(*found.warnings, *command.warnings, *warnings), agent=found.agent, text=text)
 
 
 def command_outcome(command: CommandFile, result: Return) -> Outcome:

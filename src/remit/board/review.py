@@ -18,7 +18,7 @@ from remit.app import Remit
 from remit.board import claims, write_set
 from remit.board.archive import find_tasks
 from remit.board.board import Board, Draft
-from remit.board.command_lifecycle import Find, delegate_task, new_error, require_route
+from remit.board.command_lifecycle import Find, delegate_task, new_error, require_route, would_run
 from remit.board.commits import GIT_SECONDS, commit, find_repository, task_commits
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.plans import Plan
@@ -147,13 +147,10 @@ async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: W
 
 
 def dry_run_review(board: Board, settings: Settings, find: Find, asked: ReviewRequest) -> Outcome:
-    """What would be reviewed and where the report would go. Blocking; changes nothing."""
+    """Blocking; changes nothing."""
     task, warnings = check(board, settings, asked)
-    chosen = require_route(settings, find, "review", task)
-    write_to = _next_path(board, task)
-    summary = f"Would review {asked.what} and file the report as {write_to}."
-    more = {"route": chosen.log_line, "write_to": write_to, "tasks": asked.make_tasks}
-    return Outcome.dry_run("review", summary, task=task, warnings=warnings, **more)
+    what = f"Would review {asked.what} and write {_next_path(board, task)}."
+    return would_run(find, require_route(settings, find, "review", task), "review", what, task=task, warnings=warnings)
 
 
 def check(board: Board, settings: Settings, asked: ReviewRequest) -> tuple[Task | None, tuple[str, ...]]:
