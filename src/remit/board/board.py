@@ -1,26 +1,28 @@
 """`Board`: reads and changes the files of a project's board as one. The only access to `specs/state.json` and `specs/TODO.md`.
 
 state.json is the source and contains the hash of the TODO.md drawn from it. A TODO.md with another hash was edited by a person and is
-merged first. A change is one write set and, if requested, one commit; the next change completes what a killed process left of either.
-Blocking; callers on an event loop use `system.threads.off_loop`."""
+merged first, once it is at rest: an editor truncates the file and writes it, or renames another to it. A displaced TODO.md is kept for a
+while (`left/`), as an editor that had it open may still write to it. A change is one write set and, if requested, one commit; the next
+change completes what a killed process left of either. Blocking; callers on an event loop use `system.threads.off_loop`."""
 
 import contextlib
 import copy
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import secrets
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.board import archive, user_edits, write_set
+from remit.board import archive, write_set
 from remit.board.state_file import StateFile, read_state, state_to_bytes, to_bytes
 from remit.board.task import State
-from remit.board.user_edits import TODO, BoardFiles, UserEdits, Version, numbers_of
 from remit.board.write_set import Piece, WriteSet, hash_of, read_or_none
 from remit.core.deadline import SYSTEM_CLOCK, Clock
-from remit.core.errors import Misused
+from remit.core.errors import Misused, Refused
 from remit.core.ids import new_session_id
 from remit.system.files import file_lock, make_folder
 
@@ -29,13 +31,34 @@ if TYPE_CHECKING:
     from remit.core.settings import Settings
 
 SPECS = "specs"
-STATE = f"{SPECS}/state.json"
+STATE, TODO = f"{SPECS}/state.json", f"{SPECS}/TODO.md"
 OWN = ".remit/board"
-LOCK, SET, LEFT, DRAWN, UNCOMMITTED = (f"{OWN}/{name}" for name in ("lock", "set", "left", "drawn", "uncommitted"))
+LOCK, SET, LEFT, UNCOMMITTED = (f"{OWN}/{name}" for name in ("lock", "set", "left", "uncommitted"))
 LOCK_SECONDS = 30.0
 _READS = 50
-_ROUNDS = 5
-"""Maximum merges of edits saved during one change; later edits wait for the next change."""
+FROM = "From TODO.md: "
+"""Prefix of a notice about a merged edit. Other notices are warnings."""
+QUIET_SECONDS = 0.03
+"""A file that was not touched for this long is complete."""
+LONGEST_WAIT_SECONDS = 1.0
+LEFT_SECONDS = 10.0
+"""How long a displaced TODO.md is kept for an editor that still writes to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardFiles:
+    """The board's files at one moment."""
+
+    data: bytes | None = None
+    """state.json; None: missing."""
+    file: StateFile = StateFile(state=State(), drawn="")  # noqa: RUF009 - frozen
+    todo: bytes | None = None
+    """TODO.md; None: missing, or not in place yet."""
+
+    @property
+    def is_drawn(self) -> bool:
+        """TODO.md exists and is unchanged since it was drawn."""
+        return self.todo is not None and hash_of(self.todo) == self.file.drawn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +67,7 @@ class Snapshot:
 
     state: State
     notices: tuple[str, ...] = ()
-    """Merged edits of TODO.md (prefixed with `user_edits.FROM`) and failures, one line each."""
+    """Merged edits of TODO.md (prefixed with `FROM`) and failures, one line each."""
     exists: bool = True
     """False: the project has no board yet."""
 
@@ -112,7 +135,7 @@ class Board:
     def look(self) -> Snapshot:
         """Read the board: takes no lock, writes nothing. An interrupted change counts as made."""
         found = self._find()
-        return self._nothing() if found.data is None else self._merged(self._edits(found), found.file.state)
+        return self._nothing() if found.data is None else self._merged(found, found.file.state)
 
     @contextlib.contextmanager
     def change(self, activity: str = "", *, make: bool = False, anew: bool = False, dry_run: bool = False) -> Iterator[Draft]:
@@ -140,11 +163,11 @@ class Board:
                 self._nothing()
                 if not make:
                     raise no_board()
-            edits = self._edits(found)
-            seen = self._merged(edits, archive.numbered(self, found.file.state))
+            recovered += tuple(self._sweep_left())
+            seen = self._merged(found, archive.numbered(self, found.file.state))
             draft = Draft(state=seen.state, at=self.now(), notices=(*recovered, *seen.notices))
             yield draft
-            is_written = self._write(draft, edits, seen.state, activity, anew=anew)
+            is_written = self._write(draft, found, seen.state, activity, anew=anew)
         if is_written and draft.commit is not None:
             made = draft.commit.make(self)
             draft.commit_hash, draft.commit_warning = made.short, made.warning
@@ -176,14 +199,17 @@ class Board:
             said += tuple(make_left_commits(self))
         return said
 
-    def _merged(self, edits: UserEdits, state: State, before: frozenset[int] | None = None) -> Snapshot:
-        if not edits.found.versions:
-            return Snapshot(state=state)
-        state, notices = edits.merge(state, numbers_of(state) if before is None else before)
-        return Snapshot(state=state, notices=notices)
+    def _merged(self, found: BoardFiles, onto: State) -> Snapshot:
+        """`onto` with the person's edits: those that lead from the drawing of state.json to TODO.md. Raises `Refused`."""
+        if found.todo is None or found.is_drawn:
+            return Snapshot(state=onto)
+        from remit.board.todo import text_of  # imported here: only if a person has edited the file
+        from remit.board.todo_merge import merge
 
-    def _edits(self, found: BoardFiles) -> UserEdits:
-        return UserEdits(found, drawn=self.root / DRAWN, at=self.now(), taken_numbers=archive.numbers(self) if found.versions else ())
+        numbers = archive.numbers(self)
+        merged = merge(found.file.state, text_of(found.todo), at=self.now(), onto=onto, taken_numbers=numbers)
+        notices = (*(f"{FROM}{line}" for line in merged.taken), *(f"TODO.md: {line}" for line in merged.kept))
+        return Snapshot(state=merged.state, notices=notices)
 
     def _nothing(self) -> Snapshot:
         """A project without a state.json. Raises if it has a TODO.md nevertheless."""
@@ -216,75 +242,81 @@ class Board:
         if self._last is None or self._last[0] != data:
             self._last = (data, read_state(data, STATE))
         file = self._last[1]
-        not_put = pending.waiting(TODO) if pending else None
-        # A drawing that is not in place yet: the present file is the previous one.
-        base = file.drawn if not_put is None else not_put[1] or ""
-        path = self.root / TODO
-        text = user_edits.read_at_rest(path, base)
-        is_drawn = text is not None and hash_of(text) == base
-        versions = () if text is None or is_drawn else (Version(data=text, base=base, path=path),)
-        left = tuple(user_edits.displaced_versions(self.root / LEFT))
-        return BoardFiles(data=data, file=file, versions=(*left, *versions), is_drawn=is_drawn)
+        # A drawing that is not in place yet counts; who saved over the previous one is told when it is put there.
+        is_waiting = pending is not None and pending.waiting(TODO) is not None
+        return BoardFiles(data=data, file=file, todo=None if is_waiting else read_at_rest(self.root / TODO, file.drawn))
+
+    def _sweep_left(self) -> Iterator[str]:
+        """Remove displaced files after a while; one that an editor wrote to since is kept beside TODO.md."""
+        folder = self.root / LEFT
+        for name in os.listdir(folder) if folder.is_dir() else ():
+            data = read_or_none(folder / name) or b""
+            if data.strip() and hash_of(data) != name.partition("-")[0]:
+                kept = f"{TODO}.kept-{secrets.token_hex(4)}"
+                os.replace(folder / name, self.root / kept)
+                yield f"{TODO} was saved while it was written: that version is kept as {kept}."
+            elif time.time() - (folder / name).stat().st_ctime > LEFT_SECONDS:
+                os.unlink(folder / name)
 
     # ---- writing
 
-    def _write(self, draft: Draft, edits: UserEdits, before: State, activity: str, *, anew: bool) -> bool:
+    def _write(self, draft: Draft, found: BoardFiles, before: State, activity: str, *, anew: bool) -> bool:
         """False: nothing changed."""
-        found = edits.found
+        found = found if anew else self._with_late_edits(draft, found)
         if anew or draft.state != before or draft.files or draft.moves:
             if activity:
                 draft.state = draft.state.noting(draft.at, activity)
-        elif found.is_drawn and not found.versions and hash_of(_drawn(found.file.state)) == found.file.drawn:
+        elif found.is_drawn and hash_of(_drawn(found.file.state)) == found.file.drawn:
             return False  # otherwise state.json was edited by hand, and TODO.md is an older drawing
-        began = numbers_of(found.file.state)
-        files = {**draft.files, **({draft.commit.note: draft.commit.to_bytes(self.root)} if draft.commit is not None else {})}
-        draft.notices += self._write_once(draft, edits, before, files, draft.moves)
-        for _ in range(_ROUNDS):
-            if next(user_edits.displaced_versions(self.root / LEFT), None) is None:
-                break
-            edits = self._edits(self._find())
-            seen = self._merged(edits, edits.found.file.state, began)
-            draft.state, draft.notices = seen.state, (*draft.notices, *seen.notices)
-            draft.notices += self._write_once(draft, edits, seen.state, {}, {})
-        user_edits.sweep_left(self.root / LEFT)
-        return True
-
-    def _write_once(
-        self, draft: Draft, edits: UserEdits, merged: State, files: Mapping[str, bytes], moves: Mapping[str, str]
-    ) -> tuple[str, ...]:
-        """`merged`: the board with all edits of TODO.md, before the change."""
-        found = edits.found
         draft.state = replace(draft.state, last_updated=draft.at)
-        text = _drawn(draft.state)
+        text, was = _drawn(draft.state), hash_of(found.todo)
         drawn = hash_of(text)
         state = state_to_bytes(draft.state, drawn, found.file.entries)
-        stamp = re.sub(r"[-:]", "", draft.at)
-        was, consumed = found.file.drawn, []
-        for version in found.versions:
-            hashed = hash_of(version.data)
-            goes_on_from = edits.goes_on_from(version, merged)
-            if goes_on_from is not None:
-                known = state_to_bytes(goes_on_from, known=found.file.entries)
-                user_edits.keep_drawing(self.root / DRAWN, hashed, known, self.root / LEFT)
-            if version.is_displaced:
-                place = f"{LEFT}/{user_edits.displaced_name(hashed)}" if goes_on_from is not None else f"{TODO}.kept-{stamp}-{hashed[:4]}"
-                consumed.append((version.path.relative_to(self.root).as_posix(), place, hashed))
-            else:
-                was = hashed
-        user_edits.keep_drawing(self.root / DRAWN, drawn, state, self.root / LEFT)
+        files = {**draft.files, **({draft.commit.note: draft.commit.to_bytes(self.root)} if draft.commit is not None else {})}
         files_of_set = WriteSet(
             pieces=(
                 *(Piece(path=path, data=data) for path, data in files.items()),
                 Piece(path=STATE, data=state, expected=hash_of(found.data)),
-                Piece(path=TODO, data=text, expected=was, displaced_to=f"{LEFT}/{user_edits.displaced_name(was)}" if was else ""),
+                Piece(path=TODO, data=text, expected=was, displaced_to=f"{LEFT}/{was}-{secrets.token_hex(4)}.md" if was else ""),
             ),
-            moves=tuple(moves.items()),
-            consumed=tuple(consumed),
-            stamp=stamp,
+            moves=tuple(draft.moves.items()),
+            stamp=re.sub(r"[-:]", "", draft.at),
         )
-        notices = write_set.write(self.root / SET, self.root, files_of_set)
+        draft.notices += write_set.write(self.root / SET, self.root, files_of_set)
         self._last = (state, StateFile(state=draft.state, drawn=drawn, entries=found.file.entries))
-        return notices
+        return True
+
+    def _with_late_edits(self, draft: Draft, found: BoardFiles) -> BoardFiles:
+        """Merge what was saved during the change. What cannot be merged is kept beside TODO.md when that is written."""
+        late = replace(found, todo=read_at_rest(self.root / TODO, hash_of(found.todo)))
+        if late.todo == found.todo:
+            return found
+        try:
+            merged = self._merged(late, draft.state)
+        except Refused:
+            return found
+        before = {task.number for task in found.file.state.tasks}
+        known = {(task.title, task.description) for task in draft.state.tasks if task.number not in before}
+        new = [task for task in merged.state.tasks if draft.state.find(task.number) is None]
+        twice = [task.number for task in new if (task.title, task.description) in known]  # who saves twice saves the first ones again
+        draft.state = merged.state.without(twice)
+        draft.notices = tuple(dict.fromkeys((*draft.notices, *merged.notices)))
+        return late
+
+
+def read_at_rest(path: Path, drawn: str) -> bytes | None:
+    """The file once it is no longer being written; at once if it is `drawn`. None: missing."""
+    give_up_at = time.monotonic() + LONGEST_WAIT_SECONDS
+    while True:
+        before = _signature(path) or _signature(path.parent)  # a folder that was just touched: the file is being renamed
+        data = read_or_none(path)
+        if data is not None and hash_of(data) == drawn:
+            return data
+        age = time.time() - before[1] / 1e9 if before else LONGEST_WAIT_SECONDS
+        is_same = before == (_signature(path) or _signature(path.parent))
+        if (is_same and not 0 <= age < QUIET_SECONDS) or time.monotonic() > give_up_at:
+            return data
+        time.sleep(QUIET_SECONDS / 3)
 
 
 def no_board() -> Misused:
