@@ -258,7 +258,10 @@ def _keep_displaced(root: Path, step: dict[str, Any], staged: Path) -> list[str]
         return []
     if hash_of(data) != step["expected"]:
         kept = write_beside(_target(root, step["path"]).parent, step["kept_as"], data)
-        displaced.unlink()
+        try:
+            os.replace(displaced, kept)  # the file itself: an editor may still be writing to it
+        except OSError:  # another disk
+            displaced.unlink()
         return [f"{step['path']} was changed by another program while it was written: that version is kept as {kept.name}."]
     if step["displaced_to"]:
         _make_folders((root / step["displaced_to"]).parent)
