@@ -140,11 +140,11 @@ def _with_resume_command(error: ErrorInfo, brief: Brief, result: Return) -> Erro
     return replace(error, recommendation=f"`remit {brief.command} {brief.task.number}` resumes it{longer}.")
 
 
-def next_path(root: Path, task: Task | None, folder: str, name: str, taken: Collection[str] = ()) -> str:
-    """`folder/name-001.md`: one more than any existing, linked or taken number, so that nothing is overwritten."""
+def next_path(root: Path, task: Task | None, folder: str, name: str) -> str:
+    """`folder/name-001.md`: one more than any existing or linked number, so that nothing is overwritten."""
     pattern = re.compile(rf"{re.escape(name)}-(\d+)\.")
     linked = [*(one.path for one in task.artifacts), *(one.path for one in task.plan_versions)] if task is not None else []
-    names = [path.rpartition("/")[2] for path in (*linked, *taken)]
+    names = [path.rpartition("/")[2] for path in linked]
     if (root / folder).is_dir():
         names += os.listdir(root / folder)
     return f"{folder}/{name}-{1 + max((int(found[1]) for one in names if (found := pattern.match(one))), default=0):03d}.md"
