@@ -196,7 +196,7 @@ def fault_in(root: Path, place: Place, text: str, agents: Collection[str]) -> st
         if place.kind is Kind.AGENT:
             return _fault_of_agent(page, place, agents)
         page = page or Page(path=path, head={}, body=text.strip(), lines={})
-        return _fault_of_carrier(page, "agent", command_files.command_of(page, root).agent, agents)
+        return _fault_of_carrier(page, "agent", command_files.command_of(page).agent, agents)
     except Misused as error:
         return error.message.removeprefix(f"{path}: ").removeprefix(f"{place.path}: ")
 

@@ -112,4 +112,3 @@ def test_state_folder_that_is_a_link_is_not_emptied(root: Path, place: str) -> N
         add(root, "Two")
     assert (theirs / "file.txt").read_text() == "theirs"
     assert (theirs / "set" / "file.txt").read_text() == "theirs"
-
