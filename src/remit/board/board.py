@@ -271,7 +271,7 @@ class Board:
         draft.state = replace(draft.state, last_updated=draft.at)
         text, was = _drawn(draft.state), hash_of(found.todo)
         drawn = hash_of(text)
-        state = state_to_bytes(draft.state, drawn, found.file.entries)
+        state = state_to_bytes(draft.state, drawn)
         files = {**draft.files, **({draft.commit.note: draft.commit.to_bytes(self.root)} if draft.commit is not None else {})}
         files_of_set = WriteSet(
             pieces=(
@@ -283,7 +283,7 @@ class Board:
             stamp=re.sub(r"[-:]", "", draft.at),
         )
         draft.notices += write_set.write(self.root / SET, self.root, files_of_set)
-        self._last = (state, StateFile(state=draft.state, drawn=drawn, entries=found.file.entries))
+        self._last = (state, StateFile(state=draft.state, drawn=drawn))
         return True
 
     def _with_late_edits(self, draft: Draft, found: BoardFiles) -> BoardFiles:

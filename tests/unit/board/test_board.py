@@ -273,26 +273,18 @@ def test_full_disk_leaves_every_file_unchanged(board: Board, monkeypatch: pytest
 
 
 DAMAGE = {
-    "": r"specs/state.json: it is empty",
-    '{"active_projects": [': r"state.json, line 1: it is not JSON",
-    '{\n"a": 1\n<<<<<<< HEAD\n"b": 2\n=======\n': r"line 3: git left a conflict.*git checkout --ours",
+    "": r"specs/state.json: it is not JSON",
+    '{\n"a": 1\n<<<<<<< HEAD\n"b": 2\n=======\n': r"not JSON .*line 3.*git checkout",
     "[]": "the whole is a list",
     '{"active_projects": {}}': "active_projects is an object, not a list",
     '{"active_projects": [7]}': "entry 1 of active_projects: a task is an object, not a number",
-    '{\n"active_projects": [\n{"project_number": 4, "title": "A", "status": "done"}]}': "task 4: Unknown status 'done'",
-    '{"active_projects": [{"project_number": 4, "title": "A"}]}': "task 4: it has no status",
-    '{"active_projects": [{"title": "A", "status": "planned"}]}': "project_number is missing",
-    '{"active_projects": [{"project_number": -1, "title": "A", "status": "planned"}]}': "project_number is -1",
+    '{"active_projects": [{"project_number": 4, "title": "A", "status": "done"}]}': "task 4: Unknown status 'done'",
     '{"active_projects": [{"project_number": true, "title": "A", "status": "planned"}]}': "project_number is True",
     '{"active_projects": [{"project_number": 1, "title": ["A"], "status": "planned"}]}': "title is a list, not a text",
-    '{"active_projects": [{"project_number": 1, "title": "A", "status": "planned", "dependencies": "12"}]}': "dependencies is a text",
-    '{"active_projects": [{"project_number": 1, "title": "A", "status": "planned", "effort": 3}]}': "effort is a number, not a text",
-    '{"active_projects": [{"project_number": 1, "title": "A", "status": "planned", "priority": "urgent"}]}': "priority is 'urgent'",
     '{"active_projects": [{"project_number": 1, "title": "A", "status": "planned", "artifacts": [{}]}]}': "an artifact is an object with",
-    '{"active_projects": [\n{"project_number": 1, "title": "A", "status": "planned"},\n'
-    '{"project_number": 1, "title": "B", "status": "planned"}]}': "there are two tasks 1: 'A' and 'B'",
+    '{"active_projects": [{"project_number": 1, "title": "A", "status": "planned"}, {"project_number": 1, "title": "B", "status": '
+    '"planned"}]}': "there are two tasks 1: 'A' and 'B'",
     '{"active_projects": [{"project_number": 1, "project_name": "../x", "status": "planned"}]}': "project_name is '../x', which cannot",
-    '{"active_projects": [], "_todo_texts": {"top": 5}}': "_todo_texts has a number under 'top'",
     '{"_schema_version": "2.0.0", "active_projects": []}': "schema version 2.0.0.*Update remit",
 }  # fmt: skip
 
