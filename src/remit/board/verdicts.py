@@ -281,7 +281,7 @@ Changes = Mapping[str, tuple[int, int]]
 
 
 def uncommitted_changes(root: Path, own: str) -> Changes | None:
-    """`own`: the task's folder; other remit files are omitted. None: no git, or it did not answer in time."""
+    """`own`: the task's folder; other files of the board are omitted. None: no git, or it did not answer in time."""
     try:
         repository = find_repository(root, time.monotonic() + GIT_SECONDS)
         if repository is None:
@@ -297,14 +297,6 @@ def uncommitted_changes(root: Path, own: str) -> Changes | None:
     ours = (".remit/", f"{SPECS}/")
     counted = [name for name in inside if not name.startswith(ours) or name.startswith(f"{own}/")]
     return {name: _stamp(root / name) for name in counted if TOOL_FOLDERS.isdisjoint(name.split("/")[:-1])}
-
-
-def unnamed_changes(root: Path, own: str, before: Changes | None, named: Collection[str]) -> tuple[str, ...]:
-    """Files that changed since `before` and that the return does not name: reported, never committed."""
-    after = uncommitted_changes(root, own) if before is not None else None
-    if before is None or after is None:
-        return ()
-    return tuple(sorted(name for name, stamp in after.items() if before.get(name) != stamp and name not in named))
 
 
 def untouched_changes(root: Path, before: Changes | None, named: Collection[str]) -> tuple[str, ...]:
