@@ -149,11 +149,9 @@ class WorkerClient(Handler):
         """Made for the first context call: most agents make none."""
         return self._make_service()
 
-    async def start(self, channel: socket.socket, link: socket.socket, job: dict[str, Any], *, order: bytes = b"") -> None:
-        """`order`: for its supervisor, before the worker has the job."""
+    async def start(self, channel: socket.socket, link: socket.socket, job: dict[str, Any]) -> None:
         await self._connection.connect(channel)
         await self.link.connect(link)
-        self.link.send(order)
         _, answer = self._connection.calls.begin("perform", job)
         self._answer = asyncio.wrap_future(answer)
         self._answer.add_done_callback(self._take_answer)
