@@ -3,7 +3,6 @@
 A `FunctionAgent` is the declaration, and executes async functions on the event loop. `agents.thread` and `agents.process` execute the same
 declaration on threads and in processes."""
 
-import contextlib
 import dataclasses
 import difflib
 import functools
@@ -15,7 +14,6 @@ from types import MappingProxyType, NoneType
 from typing import Any, Literal, Never, NoReturn, get_overloads, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter, ValidationError, create_model
-from pydantic.json_schema import GenerateJsonSchema
 
 from remit.core.agents import AgentSpec, Answers, Isolation, WorkspaceKind, agent_name, only_reads
 from remit.core.cache import cache_seconds
@@ -99,7 +97,7 @@ class FunctionAgent:
         try:
             checked = self._validator.validate_python(parameters)
         except ValidationError as error:
-            raise wrong_parameters(self.spec.name, error, self._names) from None
+            raise WrongParameters(self.spec.name, _faults(error, self._names), self._names) from None
         return {**checked.__dict__, **(checked.__pydantic_extra__ or {})}
 
     def check_result(self, value: Any) -> None:
@@ -284,27 +282,6 @@ def _is_context(annotation: Any) -> bool:
     return inspect.isclass(annotation) and issubclass(annotation, DelegationFacts)
 
 
-class _UnconvertedSchema(GenerateJsonSchema):
-    """The schema, except where a function or a lenient type converts other input first."""
-
-    def function_before_schema(self, schema: Any) -> dict[str, Any]:
-        return {}
-
-    def str_schema(self, schema: Any) -> dict[str, Any]:
-        return {} if schema.get("coerce_numbers_to_str") else super().str_schema(schema)
-
-    function_wrap_schema = function_plain_schema = complex_schema = generator_schema = function_before_schema
-
-
-def converted_parameters(agent: FunctionAgent) -> list[str]:
-    """Parameters with a converter in their annotation (`BeforeValidator`): they accept more than their schema says."""
-    model, _ = _parameters_model(agent.function, agent.name, _hints(agent.function, agent.name))
-    with contextlib.suppress(PydanticUserError):
-        plain = model.model_json_schema(schema_generator=_UnconvertedSchema).get("properties", {})
-        return [name for name, schema in agent.spec.parameters_schema.get("properties", {}).items() if plain.get(name) != schema]
-    return []
-
-
 def _schema(model: type[BaseModel]) -> dict[str, Any]:
     try:
         return model.model_json_schema()
@@ -335,10 +312,6 @@ def _spec_reader() -> TypeAdapter[AgentSpec]:
 
 
 # ---- faults of parameters
-
-
-def wrong_parameters(name: str, error: ValidationError, names: tuple[str, ...]) -> WrongParameters:
-    return WrongParameters(name, _faults(error, names), names)
 
 
 def _faults(error: ValidationError, names: tuple[str, ...]) -> list[tuple[str, str]]:
