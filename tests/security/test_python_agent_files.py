@@ -204,7 +204,7 @@ async def test_parameters_are_named_without_import_and_validated_before_the_func
                 mine.check(given)
         done = await remit.delegate("mine", n="x")
         assert (done.errors[0].code, done.data) == ("INVALID_PARAMETERS", None)
-        assert "n must be a whole number, not 'x'" in done.errors[0].message
+        assert "n must be a valid integer, unable to parse string as an integer, not 'x'" in done.errors[0].message
 
 
 SLOW_TO_IMPORT = """

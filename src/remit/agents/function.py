@@ -315,57 +315,19 @@ def _spec_reader() -> TypeAdapter[AgentSpec]:
 
 
 def _faults(error: ValidationError, names: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Locations and faults found by pydantic, in plain words."""
-    faults: dict[tuple[str, str], list[str]] = {}
-    """Demands by place and value. For a union pydantic reports a fault for each branch: reported as one."""
+    """Locations and faults found by pydantic."""
+    faults = []
     for fault in error.errors(include_url=False):
-        where = ".".join(str(part) for number, part in enumerate(fault["loc"]) if not number or not _is_kind(part))
+        where, words = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
         if fault["type"] == "extra_forbidden":
             close = difflib.get_close_matches(where, names, n=1)
-            faults[where, ""] = [": there is no such parameter" + (f" (did you mean {close[0]}?)" if close else "")]
+            faults.append((where, ": there is no such parameter" + (f" (did you mean {close[0]}?)" if close else "")))
         elif fault["type"] == "missing":
-            faults[where, ""] = [": it is required"]
+            faults.append((where, ": it is required"))
         else:
-            faults.setdefault((where, f", not {_short(fault['input'])}"), []).append(f" {_demand(fault['type'], fault['msg'])}")
-    return [(where, f"{_join_demands(demands)}{given}") for (where, given), demands in faults.items()]
-
-
-def _join_demands(demands: list[str]) -> str:
-    """Joins `must be a list` and `must be a mapping` to `must be a list or a mapping`."""
-    first, *others = dict.fromkeys(demands)
-    return " or ".join([first, *(other.removeprefix(" must be ").strip() for other in others)])
-
-
-def _is_kind(part: int | str) -> bool:
-    """Whether it is pydantic's label of a union branch rather than a part of the input."""
-    return isinstance(part, str) and ("[" in part or part in ("str", "int", "float", "bool"))
-
-
-_PLAIN_KINDS = {
-    "int": "a whole number",
-    "float": "a number",
-    "decimal": "a number",
-    "bool": "true or false",
-    "string": "text",
-    "list": "a list",
-    "tuple": "a list",
-    "set": "a list",
-    "dict": "a mapping",
-    "model": "a mapping",
-    "none": "null",
-}
-
-
-def _demand(type_: str, words: str) -> str:
-    """Pydantic's demand, in plain words for frequent cases."""
-    kind, _, fault = type_.partition("_")
-    if kind in _PLAIN_KINDS and fault in ("type", "parsing", "from_float", "required", "attributes_type"):
-        return f"must be {_PLAIN_KINDS[kind]}"
-    if words.startswith("Input should "):
-        return words.replace("Input should", "must", 1)
-    if words == "String should have at least 1 character":
-        return "must have something in it"
-    return "is wrong: " + words.removeprefix("Value error, ").removeprefix("Assertion failed, ")
+            said = words.replace("Input should", " must", 1) if words.startswith("Input should") else f": {words}"
+            faults.append((where, f"{said}, not {_short(fault['input'])}"))
+    return faults
 
 
 def _short(value: object) -> str:
