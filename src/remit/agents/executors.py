@@ -95,7 +95,7 @@ class ProcessAgent:
     """Executes a `FunctionAgent` in its own process. Only built-in agents get models: others delegate to a model agent, which is recorded
     and limited."""
 
-    __slots__ = ("_agent", "_deps", "_used", "spec", "target")
+    __slots__ = ("_agent", "_deps", "_used", "_wire", "spec", "target")
 
     def __init__(self, agent: FunctionAgent | FileAgent, deps: ExecutorDeps, used: Callable[[Target], None]) -> None:
         self._agent = agent
@@ -103,6 +103,7 @@ class ProcessAgent:
         self._used = used
         self.spec: AgentSpec = agent.spec
         self.target: Target = agent.target if isinstance(agent, FileAgent) else target_of(agent.function)
+        self._wire = self.target.to_wire()
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
         self._agent.check(parameters)
@@ -113,7 +114,7 @@ class ProcessAgent:
 
         self._used(self.target)
         is_ours = self.target.place is Place.MODULE and self.target.module.startswith(_OURS)
-        job = Job(self.target.to_wire(), self._deps.models if is_ours else None, is_listed=is_ours and self.spec.name not in _KEYED)
+        job = Job(self._wire, self._deps.models if is_ours else None, is_listed=is_ours and self.spec.name not in _KEYED)
         # The worker validates the recorded parameters again: `arguments` are not all JSON.
         return await self._deps.processes.run(job, ctx)
 
