@@ -1,16 +1,13 @@
 """`Board`: reads and changes the files of a project's board as one. The only access to `specs/state.json` and `specs/TODO.md`.
 
 state.json is the source and contains the hash of the TODO.md drawn from it. A TODO.md with another hash was edited by a person and is
-merged first, once it is at rest: an editor truncates the file and writes it, or renames another to it. A displaced TODO.md is kept for a
-while (`left/`), as an editor that had it open may still write to it. A change is one write set and, if requested, one commit; the next
-change completes what a killed process left of either. Blocking; callers on an event loop use `system.threads.off_loop`."""
+merged first. A change is one write set and, if requested, one commit; the next change completes what a killed process left of either.
+Blocking; callers on an event loop use `system.threads.off_loop`."""
 
 import contextlib
 import copy
 import os
 import re
-import secrets
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from remit.board import archive, write_set
 from remit.board.state_file import StateFile, read_state, state_to_bytes, to_bytes
 from remit.board.task import State
+from remit.board.user_edits import FROM, displaced_name, read_at_rest, signature, sweep_left
 from remit.board.write_set import Piece, WriteSet, hash_of, read_or_none
 from remit.core.deadline import SYSTEM_CLOCK, Clock
 from remit.core.errors import Misused, Refused
@@ -36,13 +34,6 @@ OWN = ".remit/board"
 LOCK, SET, LEFT, UNCOMMITTED = (f"{OWN}/{name}" for name in ("lock", "set", "left", "uncommitted"))
 LOCK_SECONDS = 30.0
 _READS = 50
-FROM = "From TODO.md: "
-"""Prefix of a notice about a merged edit. Other notices are warnings."""
-QUIET_SECONDS = 0.03
-"""A file that was not touched for this long is complete."""
-LONGEST_WAIT_SECONDS = 1.0
-LEFT_SECONDS = 10.0
-"""How long a displaced TODO.md is kept for an editor that still writes to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +154,7 @@ class Board:
                 self._nothing()
                 if not make:
                     raise no_board()
-            recovered += tuple(self._sweep_left())
+            recovered += tuple(sweep_left(self.root / LEFT, self.todo_path))
             seen = self._merged(found, archive.numbered(self, found.file.state))
             draft = Draft(state=seen.state, at=self.now(), notices=(*recovered, *seen.notices))
             yield draft
@@ -226,10 +217,10 @@ class Board:
     def _find(self) -> BoardFiles:
         """The files at one moment, read without a lock, and again if they changed meanwhile."""
         for _ in range(_READS):
-            pending, before = write_set.pending(self.root / SET), _signature(self.root / STATE)
+            pending, before = write_set.pending(self.root / SET), signature(self.root / STATE)
             found = self._read_files(pending)
             after = write_set.pending(self.root / SET)
-            if _signature(self.root / STATE) == before and (after.raw if after else None) == (pending.raw if pending else None):
+            if signature(self.root / STATE) == before and (after.raw if after else None) == (pending.raw if pending else None):
                 return found
         with file_lock(self.root / LOCK, timeout=LOCK_SECONDS):
             return self._read_files(write_set.pending(self.root / SET))
@@ -245,18 +236,6 @@ class Board:
         # A drawing that is not in place yet counts; who saved over the previous one is told when it is put there.
         is_waiting = pending is not None and pending.waiting(TODO) is not None
         return BoardFiles(data=data, file=file, todo=None if is_waiting else read_at_rest(self.root / TODO, file.drawn))
-
-    def _sweep_left(self) -> Iterator[str]:
-        """Remove displaced files after a while; one that an editor wrote to since is kept beside TODO.md."""
-        folder = self.root / LEFT
-        for name in os.listdir(folder) if folder.is_dir() else ():
-            data = read_or_none(folder / name) or b""
-            if data.strip() and hash_of(data) != name.partition("-")[0]:
-                kept = f"{TODO}.kept-{secrets.token_hex(4)}"
-                os.replace(folder / name, self.root / kept)
-                yield f"{TODO} was saved while it was written: that version is kept as {kept}."
-            elif time.time() - (folder / name).stat().st_ctime > LEFT_SECONDS:
-                os.unlink(folder / name)
 
     # ---- writing
 
@@ -277,7 +256,7 @@ class Board:
             pieces=(
                 *(Piece(path=path, data=data) for path, data in files.items()),
                 Piece(path=STATE, data=state, expected=hash_of(found.data)),
-                Piece(path=TODO, data=text, expected=was, displaced_to=f"{LEFT}/{was}-{secrets.token_hex(4)}.md" if was else ""),
+                Piece(path=TODO, data=text, expected=was, displaced_to=f"{LEFT}/{displaced_name(was)}" if was else ""),
             ),
             moves=tuple(draft.moves.items()),
             stamp=re.sub(r"[-:]", "", draft.at),
@@ -304,21 +283,6 @@ class Board:
         return late
 
 
-def read_at_rest(path: Path, drawn: str) -> bytes | None:
-    """The file once it is no longer being written; at once if it is `drawn`. None: missing."""
-    give_up_at = time.monotonic() + LONGEST_WAIT_SECONDS
-    while True:
-        before = _signature(path) or _signature(path.parent)  # a folder that was just touched: the file is being renamed
-        data = read_or_none(path)
-        if data is not None and hash_of(data) == drawn:
-            return data
-        age = time.time() - before[1] / 1e9 if before else LONGEST_WAIT_SECONDS
-        is_same = before == (_signature(path) or _signature(path.parent))
-        if (is_same and not 0 <= age < QUIET_SECONDS) or time.monotonic() > give_up_at:
-            return data
-        time.sleep(QUIET_SECONDS / 3)
-
-
 def no_board() -> Misused:
     return Misused(
         "This project has no board yet.", code="FILE_NOT_FOUND", advice='`remit task "TEXT"` records the first task and makes it.'
@@ -329,11 +293,3 @@ def _drawn(state: State) -> bytes:
     from remit.board.todo import draw  # imported here: most commands only read
 
     return to_bytes(draw(state))
-
-
-def _signature(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size

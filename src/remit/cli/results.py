@@ -44,7 +44,7 @@ REPORT_BYTES = 256 * 1024
 """Marks the end of a report's excerpt."""
 LONG = 500
 FROM_TODO = "From TODO.md: "
-"""`board.board.FROM`, repeated here to avoid the import."""
+"""`board.user_edits.FROM`, repeated here to avoid the import."""
 
 
 # ---- a return of an agent
