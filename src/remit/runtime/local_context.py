@@ -34,7 +34,6 @@ from remit.system.context_files import CONTEXT_FOLDER, context_files
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.runtime.task_workspace import Place
     from remit.runtime.verify import AcceptanceSite
     from remit.runtime.workspace_session import WorkspaceSession
     from remit.runtime.workspaces import Workspace
@@ -112,8 +111,6 @@ class LocalRun(ABC):
     # Class defaults: most delegations never set these.
     workspace_session: "WorkspaceSession | None" = None
     """Its own folder, if it has one."""
-    placed: "Place | None" = None
-    """The worktree of a board task, used by the root of its tree."""
     own_workspace: "Workspace | None" = None
     """The working folder if it is not the project: its own or its caller's."""
     saved: Any = None

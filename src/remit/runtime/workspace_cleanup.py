@@ -31,7 +31,6 @@ from remit.runtime.workspaces import (
     clear_worktree,
     find_workspace,
     is_merged,
-    list_workspaces,
     load_workspace,
     merge_writes,
     metadata_folder,
@@ -80,7 +79,7 @@ def workspace_status(workspace: Workspace, *, seconds: float = LOOKING_SECONDS) 
     try:
         with open_git(workspace, seconds=seconds) as git:
             seen = _status_with(git, workspace)
-            commit = _whole_branch(git, workspace) if seen.changed and workspace.branch and not workspace.host else ""
+            commit = _whole_branch(git, workspace) if seen.changed and workspace.branch else ""
         if not commit:
             return seen
         return replace(seen, is_merged=is_merged(workspace, commit, seconds=seconds))
@@ -97,7 +96,7 @@ def _status_with(git: Git, workspace: Workspace) -> WorkspaceStatus:
         changed=changed,
         ignored=_ignored(git),
         has_commits=workspace.kind is WorkspaceKind.WORKTREE and not _is_at_base(git, workspace),
-        is_merged=False if changed and workspace.branch and not workspace.host else None,
+        is_merged=False if changed and workspace.branch else None,
         doubt=doubt,
     )
 
@@ -186,7 +185,7 @@ def remove_unchanged(root: Path, session_id: str) -> bool:
             return False
         with open_git(workspace, seconds=LOOKING_SECONDS) as git:
             # Loaded again: another process may have resumed or removed it.
-            if find_workspace(root, session_id) != workspace or _is_host(workspace) or not _status_with(git, workspace).is_unchanged:
+            if find_workspace(root, session_id) != workspace or not _status_with(git, workspace).is_unchanged:
                 return False
             (workspace.metadata_folder / REMOVAL_MARK).touch()
             remove_workspace(workspace, with_branch=True)
@@ -226,12 +225,6 @@ def remove_unfinished(root: Path, session_id: str) -> bool:
     return True
 
 
-def _is_host(workspace: Workspace) -> bool:
-    """Whether another workspace is based on this one and merges back into it."""
-    others = (load_workspace(workspace.root, name) for name in list_workspaces(workspace.root) if name != workspace.session_id)
-    return any(other is not None and other.host == workspace.maker for other in others)
-
-
 # ---- by hand
 
 
@@ -248,10 +241,6 @@ def merge_by_hand(workspace: Workspace, message: str, may_write: Callable[[Seque
     `may_write`: which files may be merged; the others are left out."""
     if not workspace.branch:
         return MergeResult(is_done=False, reason="it is a copy, which has no branch; its diff can be applied with git apply")
-    if workspace.host:
-        return MergeResult(
-            is_done=False, reason=f"it began from the workspace of {workspace.host}, and its branch also contains that one's work"
-        )
     stop_at = time.monotonic() + MERGING_SECONDS
     changes = take_changes(workspace, message=message, diff_in=None, seconds=MERGING_SECONDS)
     if changes.doubt or changes.commit is None:
