@@ -13,7 +13,7 @@ from typing import IO, Any
 import pytest
 from tree_project import PYTHON, clean_environment, make_project, secret_in
 
-from remit import Context, EventKind, Refused, Remit, Unavailable, agent
+from remit import Context, EventKind, Misused, Refused, Remit, Unavailable, agent
 from remit.agents import (
     attach_client,  # noqa: F401 - imported before a test changes the version
     attach_server,
@@ -218,3 +218,43 @@ async def test_owner_with_another_protocol_version_is_refused(owner: Remit, tmp_
     owner.register(attaches)
     monkeypatch.setattr(attach_server, "VERSION", 99)
     assert (await owner.delegate("attaches")).data == "refused"
+
+
+async def test_remit_opened_outside_an_agent_is_refused_inside(tmp_path: Path) -> None:
+    """Also of another project, and from a thread: its delegations would be outside the tree."""
+
+    @agent("uses")
+    async def uses() -> int:
+        with pytest.raises(Misused, match=r"uses cannot delegate through a Remit that was opened outside it"):
+            await other.delegate("echo", word="w")
+        async with Remit.open(other.root) as own:
+            return (await own.delegate("echo", word="w")).metadata.delegation_depth
+
+    @agent("uses.thread")
+    def uses_thread() -> None:
+        with pytest.raises(Misused, match="opened outside it"):
+            asyncio.run_coroutine_threadsafe(other.start("echo", word="w"), loop).result()
+
+    loop = asyncio.get_running_loop()
+    async with Remit.open(make_project(tmp_path / "other")) as other:
+        async with Remit.open(make_project(tmp_path / "project"), agents=[uses, uses_thread]) as remit:
+            assert (await remit.delegate("uses")).data == 2
+            assert (await remit.delegate("uses.thread")).ok
+        assert await other.history() == []
+
+
+async def test_agent_that_only_the_attached_process_knows_is_refused_with_advice(project: Path) -> None:
+    async def own(word: str) -> str:
+        return word
+
+    @agent("opens")
+    async def opens(name: str) -> str:
+        async with Remit.open("/", agents=[agent(name)(own)]) as inner:
+            with pytest.raises(Misused, match=f"{name} is known only to this process"):
+                inner.register(agent("later")(own))
+            return (await inner.delegate(name, word="w")).summary
+
+    async with Remit.open(project, agents=[opens]) as remit:
+        for name in ("unknown", "echo"):
+            done = await remit.delegate("opens", name=name)
+            assert "is known only to this process" in done.errors[0].message
