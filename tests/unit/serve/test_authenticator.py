@@ -13,7 +13,6 @@ from remit.core.jsonable import clean_text
 from remit.core.redaction import redact_text, redact_value
 from remit.core.settings import ServeSettings
 from remit.server.authenticator import (
-    FAILURES_BURST,
     NOTES_BURST,
     Authenticator,
     Credentials,
@@ -97,16 +96,11 @@ def test_wrong_credential_is_refused_even_with_another_valid_one(authenticator: 
     refusal(authenticator, authorization="Bearer wrong", is_socket=True)
 
 
-def test_flood_of_wrong_tokens_is_slowed_and_valid_ones_are_accepted(authenticator: Authenticator, notes: list[Any]) -> None:
+def test_flood_of_wrong_tokens_fills_no_log_and_locks_nobody_out(authenticator: Authenticator, notes: list[Any]) -> None:
     good = bearer(authenticator)
-    errors = [refusal(authenticator, authorization=f"Bearer {number}", peer="10.0.0.9") for number in range(3 * int(NOTES_BURST))]
-    assert [one.code for one in errors[: int(FAILURES_BURST)]] == ["UNAUTHENTICATED"] * int(FAILURES_BURST)
-    late = errors[-1]
-    assert isinstance(late, RateLimited)
-    assert late.code == "RATE_LIMITED"
-    assert 0 < late.retry_after_seconds <= 1
+    for number in range(3 * int(NOTES_BURST)):
+        assert refusal(authenticator, authorization=f"Bearer {number}", peer="10.0.0.9").code == "UNAUTHENTICATED"
     assert authenticator.authenticate(Credentials(authorization=good, peer="10.0.0.9")).name == "token:ci"
-    assert refusal(authenticator, authorization="Bearer x", peer="10.0.0.8").code == "UNAUTHENTICATED"
     assert len(notes) <= NOTES_BURST
 
 
