@@ -38,14 +38,6 @@ async def an_agent_that_acts_for_its_caller_adds_no_depth_and_no_name(open_remit
 
 
 @promise
-async def an_agent_that_acts_for_its_caller_cannot_call_itself(open_remit: OpenRemit, root: Path) -> None:
-    passing = [Scripted(name, _hand_on, acts_for_caller=True) for name in ("ping", "pong")]
-    async with open_remit(root, passing) as remit:
-        assert (await remit.delegate("ping", to="ping")).data == "CYCLE_DETECTED"
-        assert (await remit.delegate("ping", to="pong", **{"with": {"to": "ping"}})).data == "CYCLE_DETECTED"
-
-
-@promise
 async def the_limits_of_depth_and_cycles_hold_beneath_who_acts_for_its_caller(open_remit: OpenRemit, root: Path) -> None:
     @agent("caller")
     async def caller(ctx: Context, to: str) -> Any:
@@ -241,26 +233,6 @@ async def a_composition_that_cannot_run_is_refused_before_anything_runs(open_rem
 
 
 @promise
-async def parameters_that_lead_to_no_object_are_refused_when_reached(open_remit: OpenRemit, root: Path) -> None:
-    async with open_remit(root, [Scripted("one", answer(1)), Scripted("echo", _echo)]) as remit:
-        whole = call("echo", parameters=_ref("0"))
-        done = await remit.delegate(sequence("one", parallel(whole, "one")))
-        assert (done.status, done.data) == (Status.PARTIAL, [1, [None, 1]])
-        assert done.errors[0].message == "Step 1.0: parameters lead to 1, which is not an object."
-
-
-@promise
-async def results_that_are_too_large_together_are_named_instead_of_lost(open_remit: OpenRemit, root: Path) -> None:
-    many = Scripted("many", answer(list(range(130_000))))
-    async with open_remit(root, [many]) as remit:
-        done = await remit.delegate(parallel("many", "many"))
-        assert (done.status, done.data) == (Status.PARTIAL, None)
-        assert "too large" in done.errors[0].message
-        assert [one["status"] for one in done.extra["steps"]] == ["completed", "completed"]
-        assert (await remit.delegate(sequence("many", "many", result="1#/7"))).data == 7
-
-
-@promise
 async def a_composition_stays_within_the_limits_of_its_tree(open_remit: OpenRemit, root: Path) -> None:
     @agent("deep")
     async def deep(ctx: Context) -> Any:
@@ -279,14 +251,6 @@ async def a_composition_stays_within_the_limits_of_its_tree(open_remit: OpenRemi
         assert [one is not None for one in few.data] == [True, True, True, False, False]
         narrow = await remit.delegate(parallel(*["place"] * 9), budget={"alive": 3})
         assert narrow.ok, narrow
-
-
-@promise
-async def a_step_that_times_out_is_no_timeout_of_the_composition(open_remit: OpenRemit, root: Path) -> None:
-    async with open_remit(root, [Scripted("one", answer(1)), Scripted("stuck", hang())]) as remit:
-        done = await remit.delegate(sequence("one", call("stuck", timeout=0.2)))
-        assert (done.status, done.stop_reason, code_of(done)) == (Status.PARTIAL, StopReason.FINISHED, "TIMEOUT")
-        assert (await remit.describe(done.session_id)).state is State.PARTIAL
 
 
 @promise
@@ -360,18 +324,6 @@ async def a_resumed_composition_repeats_no_completed_step(open_remit: OpenRemit,
     async with open_remit(root, [one, flaky, slow]) as remit:
         done = await remit.delegate(flow, resume=stopped.session_id)
         assert (done.data, len(one.calls), len(flaky.calls), len(slow.calls)) == ([1, 1, 2], 2, 2, 1)
-
-
-@promise
-@durable
-async def a_changed_composition_can_be_resumed(open_remit: OpenRemit, root: Path) -> None:
-    agents = [Scripted("one", answer(1)), Scripted("two", answer(2)), Scripted("broken", fail("no luck"))]
-    async with open_remit(root, agents) as remit:
-        stopped = await remit.delegate(sequence(first("broken", "one"), "broken"))
-        assert stopped.data == [1, None]
-        for changed, data in ((first("two"), [2, 2]), (first("two", "broken"), [2, 2]), (first("broken", "one"), [1, 2])):
-            done = await remit.delegate(sequence(changed, "two"), resume=stopped.session_id)
-            assert (done.status, done.data) == (Status.COMPLETED, data)
 
 
 @promise

@@ -77,9 +77,7 @@ def test_links_are_not_followed_and_pipes_not_opened(tmp_path: Path) -> None:
         assert "root:" not in file.faults[0].message
 
 
-@pytest.mark.parametrize(
-    "text", ["", "hello\nworld\n", "@@ -1 +1 @@\n-a\n+b\n", "--- a\n"]
-)
+@pytest.mark.parametrize("text", ["", "hello\nworld\n", "@@ -1 +1 @@\n-a\n+b\n", "--- a\n"])
 def test_text_that_is_not_a_diff_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(Misused) as caught:
         source(tmp_path).from_text(text, "a diff")

@@ -106,15 +106,6 @@ def test_conversation_is_shown_as_markdown(tmp_path: Path) -> None:
     assert "All done." in text
 
 
-def test_exported_name_of_a_tool_is_text(tmp_path: Path) -> None:
-    kept = Conversations(tmp_path)
-    call = ToolCall(call_id="1", name="</summary>\n\n<img src=x onerror=alert(1)>", arguments={})
-    make_conversation(kept, Reply(calls=(call,), model="m"))
-    text = export_text(kept.open("latest"))
-    assert "<img" not in text
-    assert "<summary>&lt;/summary&gt; &lt;img src=x onerror=alert(1)&gt;</summary>" in text
-
-
 def test_listing_survives_any_file_in_the_folder(tmp_path: Path) -> None:
     kept = Conversations(tmp_path)
     good = make_conversation(kept, *LINES)
@@ -159,16 +150,6 @@ def test_invalid_lines_are_skipped_and_counted(tmp_path: Path) -> None:
     with again.writing():
         again.append(SummaryLine(at=1.0, count=10**9, summary="all of it", by="excerpt"))
     assert faults_of(repaired([message for _, message in history_of(kept.open("latest"))])) == []
-
-
-def test_full_conversation_refuses_more_and_stays_readable(tmp_path: Path) -> None:
-    kept = Conversations(tmp_path)
-    conversation = make_conversation(kept)
-    with conversation.writing():
-        conversation.append(MessageLine(at=1.0, message=UserMessage(text="x" * (MAX_BYTES - 2000))))
-        with pytest.raises(Refused, match="is full"):
-            conversation.append(MessageLine(at=1.0, message=UserMessage(text="x" * 4000)))
-    assert len(kept.open("latest").messages) == 1
 
 
 def test_secrets_are_redacted_by_name_and_by_format(tmp_path: Path) -> None:

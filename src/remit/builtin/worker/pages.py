@@ -136,7 +136,7 @@ class Page:
 
 
 def _try_read(page: Page, read: Callable[[], None], seconds: float) -> None:
-    """What was read before a fault or the end of the time stays."""
+    """A fault, or the end of the time, keeps the part read so far."""
     try:
         with limit_time(seconds):
             read()
