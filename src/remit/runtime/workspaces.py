@@ -44,8 +44,6 @@ METADATA = ".books"
 METADATA_FILE = "note.json"
 MOST_METADATA_BYTES = 1 << 20
 LOCK = "lock"
-REMOVAL_MARK = "clearing"
-"""Marker file in the metadata of a workspace whose removal has started: the next process completes it."""
 TAKE_OVER_SECONDS = 20.0
 
 
@@ -139,7 +137,7 @@ def write_metadata(workspace: Workspace) -> Workspace:
 def find_workspace(root: Path, session_id: str) -> Workspace | None:
     """The workspace of a delegation, if it and its folder exist."""
     workspace = load_workspace(root, session_id)
-    return workspace if workspace is not None and workspace.is_there and not (workspace.metadata_folder / REMOVAL_MARK).exists() else None
+    return workspace if workspace is not None and workspace.is_there else None
 
 
 def _sealed_text(workspace: Workspace) -> str:
