@@ -109,7 +109,7 @@ async def test_eight_of_ten_questions_about_real_packages_are_answered(tmp_path:
 
 
 async def test_question_is_answered_from_project_files(remit: Remit, project: Path) -> None:
-    result = await ask(remit, "What happens when the quota of a mailbox is reached?")
+    result = await ask(remit, "What happens when the quota is reached?")
     assert (result.status, result.warnings) == ("completed", ()), result.errors
     data = result.data
     assert "When the quota is reached, new messages are deferred for three days" in data["answer"][0]["text"]

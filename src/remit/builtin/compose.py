@@ -471,6 +471,9 @@ class CompositionRun:
     async def _best(self, step: GroupStep, place: Place, scope: Scope) -> Outcome:
         request = replace(called(step), cache="off")  # each candidate is a run of its own
         try:
+            if self._ctx.workspace != self._ctx.root:
+                shared = "its candidates would share the workspace of their caller"
+                raise Misused(shared, advice="Use best where the caller works in the project itself.")
             request.parameters = self._resolved(request, scope)
         except Misused as fault:
             return _refused(place, step.id, fault)
