@@ -27,6 +27,7 @@ from remit.core.record import (
     SaveCheckpoint,
     Spending,
     StartDelegation,
+    Write,
     WriteResult,
 )
 from remit.core.states import Priority, State
@@ -118,7 +119,13 @@ def a_clash_of_ids_is_reported_and_the_rest_of_the_group_is_kept(open_store: Ope
     with opened(open_store) as (store,):
         store.apply([RecordDelegation(record(1))])
         theirs = record(1, agent="other")
-        writes = [RecordDelegation(record(2)), RecordDelegation(theirs), said(1, 8, chunk="x"), outcome(1), RecordDelegation(record(3))]
+        writes: list[Write] = [
+            RecordDelegation(record(2)),
+            RecordDelegation(theirs),
+            said(1, 8, chunk="x"),
+            outcome(1),
+            RecordDelegation(record(3)),
+        ]
         applied = store.try_apply(writes)
         assert applied is not None
         assert applied.clashes == (session(1),)
