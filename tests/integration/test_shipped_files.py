@@ -372,14 +372,6 @@ async def test_manifest_that_differs_from_the_record_is_refused(machines: Machin
     assert not (machines.here / "a.md").exists()
 
 
-def test_pruning_removes_the_files_of_pruned_delegations(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = asyncio.run(machines.delegate("writer", files={"a.md": "soon forgotten"}))
-    monkeypatch.setattr("remit.stores.blobs.KEPT_SECONDS", 0.0)
-    forgotten = cli.run("prune", "--older-than", "0.00001h", "--json", cwd=machines.here)
-    assert forgotten.code == 0, forgotten.stderr
-    assert machines.blobs.manifest(done.session_id) is None
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [({"blobs": None}, "requires an object store"), ({"blobs": "file:///dev/null/x"}, "cannot be used")],
