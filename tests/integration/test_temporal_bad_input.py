@@ -85,48 +85,30 @@ def refused(root: Path, address: str, **variables: str) -> str:
     return lines[0]
 
 
-def test_server_that_is_not_there(tmp_path: Path) -> None:
-    said = refused(tmp_path, "127.0.0.1:1")
-    assert "The Temporal server at 127.0.0.1:1 cannot be reached" in said
-    assert "temporal server start-dev" in said
+def test_server_that_is_not_there_and_one_without_tls(server: TemporalServer, tmp_path: Path) -> None:
+    for address, variables in (("127.0.0.1:1", {}), (server.address, {"TEMPORAL_API_KEY": "a-key"})):
+        said = refused(tmp_path, address, **variables)
+        assert f"The Temporal server at {address} cannot be reached" in said
+        assert "temporal server start-dev" in said
 
 
-def test_server_without_tls(server: TemporalServer, tmp_path: Path) -> None:
-    for variables in ({"TEMPORAL_API_KEY": "a-key"}, {"TEMPORAL_TLS": "true"}):
-        said = refused(tmp_path, server.address, **variables)
-        assert "does not use TLS, and this connection does" in said
-        assert "Remove TEMPORAL_API_KEY" in said
-
-
-def test_server_whose_certificate_is_not_trusted(authority: Authority, tmp_path: Path) -> None:
-    with fake(credentials_of(authority), version="1.30.0") as address:
-        said = refused(tmp_path, address, TEMPORAL_TLS="true")
-    assert "is not trusted. Set TEMPORAL_TLS_SERVER_CA_CERT_PATH" in said
-
-
-def test_server_that_needs_a_client_certificate(authority: Authority, tmp_path: Path) -> None:
-    with fake(credentials_of(authority, needs_client=True), version="1.30.0") as address:
-        said = refused(tmp_path, address, TEMPORAL_TLS="true", TEMPORAL_TLS_SERVER_CA_CERT_PATH=str(authority.certificate))
-    assert "refused the connection" in said
-    assert "TEMPORAL_TLS_CLIENT_CERT_PATH" in said
+def test_certificate_or_key_that_is_refused(authority: Authority, tmp_path: Path) -> None:
+    trusted = {"TEMPORAL_TLS": "true", "TEMPORAL_TLS_SERVER_CA_CERT_PATH": str(authority.certificate)}
+    for why, needs_client, refusal, variables in (
+        ("UnknownIssuer", False, "", {"TEMPORAL_TLS": "true"}),
+        ("", True, "", trusted),
+        ("Request unauthorized.", False, "Request unauthorized.", {**trusted, "TEMPORAL_API_KEY": "wrong"}),
+    ):
+        with fake(credentials_of(authority, needs_client=needs_client), version="1.30.0", refusal=refusal) as address:
+            said = refused(tmp_path, address, **variables)
+        assert f"refused the connection: {why}" in said
+        assert "check [engine.temporal] address, TEMPORAL_ADDRESS, TEMPORAL_API_KEY" in said
 
 
 def test_certificate_file_that_is_missing(tmp_path: Path) -> None:
     said = refused(tmp_path, "127.0.0.1:1", TEMPORAL_TLS_CLIENT_CERT_PATH="/nowhere.pem", TEMPORAL_TLS_CLIENT_KEY_PATH="/nowhere.key")
     assert "/nowhere.pem" in said
     assert "Correct the TEMPORAL_* variables" in said
-
-
-def test_key_that_is_refused(authority: Authority, tmp_path: Path) -> None:
-    with fake(credentials_of(authority), refusal="Request unauthorized.") as address:
-        said = refused(tmp_path, address, TEMPORAL_API_KEY="wrong", TEMPORAL_TLS_SERVER_CA_CERT_PATH=str(authority.certificate))
-    assert "refused the connection: Request unauthorized." in said
-    assert "Check TEMPORAL_API_KEY" in said
-
-
-def test_server_that_needs_tls(authority: Authority, tmp_path: Path) -> None:
-    with fake(credentials_of(authority), version="1.30.0") as address:
-        assert "TEMPORAL_TLS=true if it uses TLS" in refused(tmp_path, address)
 
 
 def test_server_that_is_too_old(tmp_path: Path) -> None:
