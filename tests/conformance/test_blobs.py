@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,15 +13,9 @@ import pytest
 
 from remit import Misused, RemitError, new_session_id
 from remit.stores import blobs as module
-from support.s3 import BUCKET, PART_BYTES, BlobStore, Manifest, S3Server, ShippedFile, s3_server
+from support.s3 import BUCKET, PART_BYTES, BlobStore, Manifest, S3Server, ShippedFile
 
 LARGE = 2 * PART_BYTES + 12345
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with s3_server() as server:
-        yield server
 
 
 @pytest.fixture(params=["directory", "s3"])

@@ -4,16 +4,13 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -42,13 +39,13 @@ from remit.stores.postgres import PostgresStore
 from remit.stores.rows import COLUMNS, TABLES, Row, row_of
 from remit.testing.store_samples import outcome, record, said, session
 from support import cli
-from support.postgres import Proxy, new_schema, postgres_server
+from support.network import Proxy
+from support.postgres import PostgresServer, new_schema, postgres_server
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with postgres_server() as server:
-        yield server.url
+@pytest.fixture
+def server(postgres: PostgresServer) -> str:
+    return postgres.url
 
 
 @pytest.fixture
@@ -233,42 +230,6 @@ def test_connection_errors_are_named_with_advice(tmp_path: Path, monkeypatch: py
             assert "wrong" not in str(refused.value)
         monkeypatch.setenv("PGPASSWORD", "right")
         PostgresStore(server.url, schema="other").close()
-
-
-def keepalives(url: str) -> set[tuple[int, ...]]:
-    """Idle seconds, seconds between probes, probes, and milliseconds without an acknowledgement, of all connections of a new store."""
-    port, found = conninfo_to_dict(url)["port"], set()
-    with contextlib.closing(PostgresStore(url, schema=new_schema())) as store:
-        store.apply([RecordDelegation(record(1))])
-        assert store.count() == 1
-        for name in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as end:
-                if end.family == socket.AF_INET and end.getpeername()[1] == int(str(port)):
-                    assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-                    options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
-                    found.add(tuple(end.getsockopt(socket.IPPROTO_TCP, option) for option in options))
-    return found
-
-
-def test_connections_notice_a_dead_host_unless_the_url_says_otherwise(server: str) -> None:
-    assert keepalives(server) == {(10, 5, 3, 25_000)}
-    assert keepalives(f"{server}?keepalives_idle=77&tcp_user_timeout=9000") == {(77, 5, 3, 9_000)}
-
-
-@pytest.mark.parametrize(("query", "variable", "seconds"), [("", "", "5"), ("?connect_timeout=60", "", "60"), ("", "30", None)])
-def test_time_to_connect_is_the_users(query: str, variable: str, seconds: str | None, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    connect = postgres.Connection.connect
-
-    def spy(conninfo: str = "", **options: Any) -> Any:
-        asked.append(conninfo)
-        return connect(conninfo, **options)
-
-    if variable:
-        monkeypatch.setenv("PGCONNECT_TIMEOUT", variable)
-    monkeypatch.setattr(postgres.Connection, "connect", spy)
-    PostgresStore(server + query, schema=new_schema()).close()
-    assert {conninfo_to_dict(one).get("connect_timeout") for one in asked} == {seconds}
 
 
 def test_writers_at_once_never_pass_the_limits_of_a_tree(server: str) -> None:

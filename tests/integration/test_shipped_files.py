@@ -19,10 +19,10 @@ from remit import Remit, RemitError, Return, Status, new_session_id
 from remit.runtime import shipment as shipping
 from support import cli
 from support.audit import audit_log
-from support.postgres import PostgresServer, new_schema, postgres_server
+from support.postgres import PostgresServer, new_schema
 from support.repository import begin, git
-from support.s3 import BUCKET, BlobStore, Manifest, S3Server, ShippedFile, s3_server
-from support.temporal_server import TemporalServer, temporal_server
+from support.s3 import BUCKET, BlobStore, Manifest, S3Server, ShippedFile
+from support.temporal_server import TemporalServer
 
 AGENTS = """
 import asyncio, os
@@ -89,24 +89,6 @@ async def fails() -> None:
 async def asks(ctx: Context) -> None:
     await ctx.delegate("fails")
 """
-
-
-@pytest.fixture(scope="module")
-def temporal() -> Iterator[TemporalServer]:
-    with temporal_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with postgres_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with s3_server() as server:
-        yield server
 
 
 @dataclass

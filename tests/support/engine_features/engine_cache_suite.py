@@ -215,21 +215,6 @@ async def a_caller_that_declares_nothing_uses_its_own_results_alone(open_remit: 
 
 
 @promise
-async def a_caller_that_is_cancelled_takes_no_result_from_the_others(open_remit: OpenRemit, root: Path) -> None:
-    go = asyncio.Event()
-    reader = Scripted("reader", wait(go, answer(1)), wait(go, answer(2)), **READING)
-    async with open_remit(root, [reader]) as remit:
-        first = asyncio.create_task(remit.delegate("reader"))
-        await reader.called.wait()
-        second = asyncio.create_task(remit.delegate("reader"))
-        await asyncio.sleep(0.02)
-        first.cancel()
-        await until(lambda: len(reader.calls) == 2)
-        go.set()
-        assert (await second).data == 2
-
-
-@promise
 async def those_that_waited_for_a_call_that_was_cancelled_run_it_once(open_remit: OpenRemit, root: Path) -> None:
     go = asyncio.Event()
     reader = Scripted("reader", wait(go, answer(1)), wait(go, answer(2)), wait(go, answer(3)), **READING)

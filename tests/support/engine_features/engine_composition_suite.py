@@ -241,15 +241,6 @@ async def a_composition_that_cannot_run_is_refused_before_anything_runs(open_rem
 
 
 @promise
-async def parameters_that_lead_to_no_object_are_refused_when_reached(open_remit: OpenRemit, root: Path) -> None:
-    async with open_remit(root, [Scripted("one", answer(1)), Scripted("echo", _echo)]) as remit:
-        whole = call("echo", parameters=_ref("0"))
-        done = await remit.delegate(sequence("one", parallel(whole, "one")))
-        assert (done.status, done.data) == (Status.PARTIAL, [1, [None, 1]])
-        assert done.errors[0].message == "Step 1.0: parameters lead to 1, which is not an object."
-
-
-@promise
 async def results_that_are_too_large_together_are_named_instead_of_lost(open_remit: OpenRemit, root: Path) -> None:
     many = Scripted("many", answer(list(range(130_000))))
     async with open_remit(root, [many]) as remit:

@@ -147,11 +147,6 @@ async def test_authentication_results_are_published(tmp_path: Path) -> None:
     ]
 
 
-@agent("echo")
-async def echo(ctx: Any) -> str:
-    return str(ctx.environment()["TRACEPARENT"])
-
-
 def _event(session_id: str) -> LifecycleEvent:
     return LifecycleEvent(
         kind=LifecycleKind.STARTED, at=0.0, session_id=session_id, root_id=session_id, parent_id=None, depth=1, target="a", operation=None,
