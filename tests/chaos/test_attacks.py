@@ -92,18 +92,6 @@ async def test_pipes_and_links_in_the_scratch_folder_are_not_followed(project: P
     assert not (outside / "new.txt").exists()
 
 
-@agent("pipes", answers="return")
-async def pipes(ctx: Context) -> str:
-    if ctx.repair is None:
-        os.mkfifo(ctx.scratch / "return.json")
-    return "See the file."
-
-
-async def test_return_file_that_is_a_pipe_is_not_read(project: Path) -> None:
-    async with Remit.open(project, agents=[pipes]) as remit:
-        assert code_of(await by_deadline(0, remit.delegate("pipes", timeout=5))) == "VALIDATION_FAILED"
-
-
 # ---- resources of the whole program
 
 

@@ -18,43 +18,6 @@ from support.pace import allowed
 
 # ---- live processes
 
-CROWD = """
-import asyncio, sys, time
-from remit import Remit, agent
-
-@agent("worker")
-async def worker(n: int) -> int:
-    await asyncio.sleep(n * 0.003)
-    return n
-
-async def main():
-    faults, done, end = [], 0, time.monotonic() + 2
-    while time.monotonic() < end:
-        async with Remit.open(sys.argv[1], agents=[worker]) as remit:
-            if not remit.recovered.is_empty:
-                faults.append(str(remit.recovered))
-            for result in await asyncio.gather(*(remit.delegate("worker", n=n, timeout=5) for n in range(3))):
-                done += 1
-                if not result.ok:
-                    faults.append(result.summary)
-    print(done > 0, faults)
-
-asyncio.run(main())
-"""
-
-
-def test_concurrent_processes_never_touch_each_others_work(tmp_path: Path) -> None:
-    crowd = [subprocess.Popen([sys.executable, "-c", CROWD, str(tmp_path)], stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    try:
-        said = [process.communicate(timeout=30)[0].strip() for process in crowd]
-    finally:
-        for process in crowd:
-            process.kill()
-    assert said == ["True []"] * 3
-    store = SqliteStore(tmp_path / ".remit" / "remit.db")
-    assert (store.live(), store.owners()) == ([], [])
-    store.close()
-
 
 class PausedStore(SqliteStore):
     """Runs a callback between the two reads of a recovery, in either order."""

@@ -117,15 +117,6 @@ def test_damaged_manifest_is_refused_as_a_whole(blobs: BlobStore, text: bytes) -
         blobs.manifest(session)
 
 
-def test_old_blob_is_written_again_for_another_file(blobs: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(blobs, tmp_path / "a", b"content")
-    before = next(iter(blobs._list("blobs/")))["last_modified"]
-    time.sleep(1.1)
-    monkeypatch.setattr(module, "RENEWED_SECONDS", 0.5)
-    put(blobs, tmp_path / "b", b"content")
-    assert next(iter(blobs._list("blobs/")))["last_modified"] > before
-
-
 UPLOAD = """
 import os, resource, sys
 from remit.stores import blobs as module
