@@ -136,25 +136,6 @@ async def test_invalid_answer_is_repaired_in_the_same_session(harness: CodingHar
     assert harness.spent() == [(600, 0.0), (150, 0.0)]
 
 
-async def test_usage_recorded_just_before_codex_ends_is_counted(harness: CodingHarness) -> None:
-    def request(total: int) -> dict[str, Any]:
-        info = {"last_token_usage": {"input_tokens": 70, "output_tokens": 5}, "total_token_usage": {"total_tokens": total}}
-        return {"payload": {"type": "token_count", "info": info}}
-
-    turn = [{"type": "thread.started", "thread_id": "x-1"}, {"rollout": [request(75), request(75), request(150)]}, {"exit": 1}]
-    with pytest.raises(AgentCrashed):
-        await harness.ask(turn, kind="codex", environment={"CODEX_HOME": str(harness.root / "codex")})
-    assert harness.spent() == [(75, 0.0), (75, 0.0)]
-
-
-async def test_return_printed_before_a_stop_is_used(harness: CodingHarness) -> None:
-    """The text is withheld from the stream and must not be lost."""
-    performing = await harness.begin([INIT, message("$RETURN"), {"sleep": 60}], until="spend")
-    await asyncio.sleep(0.2)
-    await cancelled(performing)
-    assert '"status": "completed"' in str(harness.noted("emit"))
-
-
 # ---- start
 
 

@@ -60,16 +60,6 @@ def test_delegating_agent_gets_our_server_and_the_token_by_name_only(dialect: Di
     assert mcp_server_command()[0] not in json.dumps([without.argv, dict(without.imposed)])
 
 
-def test_opencode_settings_of_the_user_are_kept_except_for_permissions() -> None:
-    own = {"mcp": {"mine": {"type": "local", "command": ["x"]}}, "model": "a/b", "permission": {"*": "allow"}}
-    line = OpenCode().command_line(turn("opencode", delegates=True, environment={**ENVIRONMENT, CONTENT: json.dumps(own)}))
-    config = json.loads(line.imposed[CONTENT])
-    assert config["model"] == "a/b"
-    assert set(config["mcp"]) == {"mine", "remit"}
-    assert config["permission"]["*"] == "deny"
-    assert config["permission"]["remit_*"] == "allow"
-
-
 def test_no_agent_of_opencode_settings_overrides_the_allow_list() -> None:
     """Settings of one agent override those of all agents, so the running agent has a name that no file can know."""
 

@@ -575,8 +575,8 @@ class OpenCode(Dialect):
                 "enabled": True,
                 "timeout": CONTAINED_TOOL_MILLISECONDS if turn.is_contained else TOOL_MILLISECONDS,
             }
-            more["mcp"] = {**mapping_of(given_config(turn.environment).get("mcp")), MCP_SERVER_NAME: server}
-        config = config_of(turn.environment, agent, permission, **more)
+            more["mcp"] = {MCP_SERVER_NAME: server}
+        config = config_of(agent, permission, **more)
         return CommandLine(argv=(*argv, *definition.options), environment=HYGIENE, imposed={CONTENT: json.dumps(config)})
 
     def read(self, line: Mapping[str, Any], to: "Listener") -> None:
@@ -615,11 +615,9 @@ def _opencode_tool(part: Mapping[str, Any], to: "Listener") -> None:
         to.tool(tool, detail_of(given), status, call_id=call_id, why=detail_of(error))
 
 
-def config_of(environment: Mapping[str, str], agent: str, allowed: Mapping[str, object], **more: Any) -> dict[str, Any]:
-    """The settings of a run: the user's, and the permissions of the running agent, which override general ones."""
-    given = given_config(environment)
-    agents = {**mapping_of(given.get("agent")), agent: {"mode": "primary", "permission": allowed}}
-    return {**given, "autoupdate": False, "share": "disabled", "agent": agents, **more}
+def config_of(agent: str, allowed: Mapping[str, object], **more: Any) -> dict[str, Any]:
+    """The settings of a run, beside the user's files: the permissions of the running agent override general ones."""
+    return {"autoupdate": False, "share": "disabled", "agent": {agent: {"mode": "primary", "permission": allowed}}, **more}
 
 
 def _agent_named(options: Sequence[str]) -> str:
@@ -629,17 +627,3 @@ def _agent_named(options: Sequence[str]) -> str:
         if name == "--agent":
             return value if equals else "".join(options[index + 1 : index + 2])
     return ""
-
-
-def given_config(environment: Mapping[str, str]) -> dict[str, Any]:
-    """The user's values, except those that remit sets."""
-    return table_in(environment.get(CONTENT, "{}")) or {}
-
-
-def table_in(text: str) -> dict[str, Any] | None:
-    """None for text that is not a JSON object, which OpenCode ignores."""
-    try:
-        table = json.loads(text)
-    except ValueError:
-        return None
-    return table if isinstance(table, dict) else None
