@@ -176,10 +176,6 @@ class Scripted(acp.Agent):
         await self.say(session, "I will not do that.")
         return "refusal"
 
-    async def out_of_tokens(self, session: str, text: str) -> str:
-        await self.say(session, '{"status": "comp')
-        return "max_tokens"
-
     async def errs(self, session: str, text: str) -> None:
         raise RequestError(-32603, "Internal error", {"details": "the model is down"})
 
@@ -196,10 +192,6 @@ class Scripted(acp.Agent):
     async def spends(self, session: str, text: str) -> None:
         await self.client.session_update(session, UsageUpdate(session_update="usage_update", used=700, size=1000))
         await self.cancelled.wait()
-
-    async def half_a_line(self, session: str, text: str) -> None:
-        os.write(1, b'{"jsonrpc": "2.0", "method": "session/up')
-        os._exit(3)
 
     async def endless_line(self, session: str, text: str) -> None:
         os.set_blocking(1, True)
@@ -230,8 +222,6 @@ def greet_strangely() -> None:
     if MODE == "mute":
         print("loading…", flush=True)
         time.sleep(600)
-    if MODE == "dies-first":
-        sys.exit("no such model")
 
 
 if __name__ == "__main__":
