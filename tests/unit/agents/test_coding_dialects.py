@@ -32,7 +32,7 @@ def turn(vendor: str, *, session: str | None = None, environment: dict[str, str]
 
 
 def argv(dialect: Dialect, **asked: Any) -> list[str]:
-    return list(dialect.command_line(turn(dialect.vendor, **asked)).argv)
+    return dialect.command_line(turn(dialect.vendor, **asked))[0]
 
 
 def after(words: Sequence[str], option: str) -> list[str]:
@@ -51,21 +51,20 @@ def test_codex_never_asks_and_stays_in_its_workspace() -> None:
 @pytest.mark.parametrize("dialect", VENDORS, ids=lambda one: one.vendor)
 def test_delegating_agent_gets_our_server_and_the_token_by_name_only(dialect: Dialect) -> None:
     """The token is in no argument and in no file."""
-    line = dialect.command_line(turn(dialect.vendor, delegates=True))
-    passed = json.dumps([line.argv, dict(line.environment), dict(line.imposed)])
+    words, environment = dialect.command_line(turn(dialect.vendor, delegates=True))
+    passed = json.dumps([words, {name: value for name, value in environment.items() if name not in ENVIRONMENT}])
     assert json.dumps(mcp_server_command()[0]).strip('"') in passed
     assert "REMIT_CALLER" in passed
     assert "a-secret" not in passed
-    without = dialect.command_line(turn(dialect.vendor))
-    assert mcp_server_command()[0] not in json.dumps([without.argv, dict(without.imposed)])
+    assert mcp_server_command()[0] not in json.dumps(dialect.command_line(turn(dialect.vendor)))
 
 
 def test_no_agent_of_opencode_settings_overrides_the_allow_list() -> None:
     """Settings of one agent override those of all agents, so the running agent has a name that no file can know."""
 
     def asked(**table: Any) -> tuple[list[str], Any]:
-        line = OpenCode().command_line(turn("opencode", allow=["read"], **table))
-        return after(line.argv, "--agent"), json.loads(line.imposed[CONTENT])
+        words, environment = OpenCode().command_line(turn("opencode", allow=["read"], **table))
+        return after(words, "--agent"), json.loads(environment[CONTENT])
 
     (name,), config = asked()
     assert name == "remit-sess-1-abcdef"

@@ -6,7 +6,7 @@ A dialect builds the command line of a turn, with the allow-list in the vendor's
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ class Turn:
 
     definition: Definition
     environment: Mapping[str, str]
-    """The environment without the vendor's own settings."""
+    """The environment without the vendor's own settings, which the user overrides."""
     folder: Path
     scratch: Path
     delegation_id: str
@@ -46,14 +46,8 @@ class Turn:
     """Whether its budget limits tokens or money: its usage must be known immediately."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandLine:
-    argv: tuple[str, ...]
-    """Without the prompt, which is written to standard input."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the vendor's program, unless the user overrides them."""
-    imposed: Mapping[str, str] = field(default_factory=dict)
-    """Settings that override the user's."""
+CommandLine = tuple[list[str], dict[str, str]]
+"""The program with its arguments, but without the prompt, which is written to standard input; and its whole environment."""
 
 
 class Scope(StrEnum):
@@ -254,7 +248,7 @@ class Claude(Dialect):
             environment |= {"ENABLE_TOOL_SEARCH": "false", "MCP_TIMEOUT": START_MILLISECONDS, "MCP_CONNECT_TIMEOUT_MS": START_MILLISECONDS}
         if allowed:
             argv += ["--allowedTools", *allowed]
-        return CommandLine(argv=(*argv, *definition.options), environment=environment)
+        return [*argv, *definition.options], {**environment, **turn.environment}
 
     def _server(self, turn: Turn) -> dict[str, Any]:
         command, *arguments = mcp_server_command()
@@ -399,7 +393,7 @@ class Codex(Dialect):
         argv += definition.options
         if turn.session is not None:
             argv += ["resume", turn.session]
-        return CommandLine(argv=(*argv, "-"))
+        return [*argv, "-"], dict(turn.environment)
 
     def _settings(self, turn: Turn) -> dict[str, Any]:
         definition = turn.definition
@@ -577,7 +571,7 @@ class OpenCode(Dialect):
             }
             more["mcp"] = {MCP_SERVER_NAME: server}
         config = config_of(agent, permission, **more)
-        return CommandLine(argv=(*argv, *definition.options), environment=HYGIENE, imposed={CONTENT: json.dumps(config)})
+        return [*argv, *definition.options], {**HYGIENE, **turn.environment, CONTENT: json.dumps(config)}
 
     def read(self, line: Mapping[str, Any], to: "Listener") -> None:
         if session := text_of(line.get("sessionID")):
