@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remit.cli.render import count, json_text, money, one_line, spent
-from remit.core.budget import Limits
 from remit.core.events import Event, EventKind
 from remit.core.ports import Store
 from remit.core.record import Record

@@ -64,7 +64,7 @@ def _print_metrics(found: Metrics) -> None:
     for name, times in _most(found.failed_starts):
         rows.append(_row(f"{FAILED_STARTS.name} {name}", f"{times:,}; {AVAILABILITY.name} {_share(found.availability[name])}"))
     rows += [_row(f"delegation.tokens.by_operation {name}", f"{tokens:,}") for name, tokens in _most(found.tokens_by_operation)]
-    say_table(rows, folding="about")
+    say_table(rows)
     alerts = found.alerts()
     say(f"\n! {count(len(alerts), 'alert')}." if alerts else "\nNo alert.")
 
@@ -72,8 +72,7 @@ def _print_metrics(found: Metrics) -> None:
 def _row(name: str, value: str, metric: Metric | None = None, rate: float | None = None) -> dict[str, Any]:
     is_alarming = metric is not None and metric.is_alarming(rate)
     marked = Text.assemble("! " if is_alarming else "  ", value, style="red bold" if is_alarming else "")
-    about = "" if metric is None or metric in (ERRORS_BY_TARGET, ERRORS_BY_OPERATION) else metric.words
-    return {"metric": name, "value": marked, "alert": _limit(metric), "about": about}
+    return {"metric": name, "value": marked, "alert": _limit(metric)}
 
 
 def _most(numbers: Mapping[str, int]) -> list[tuple[str, int]]:

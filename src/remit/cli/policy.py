@@ -84,8 +84,10 @@ def explain(project: Project, session: Session) -> Exit:
         agents = {one.session_id: one.agent for one in below(store.tree(root.root_id), root.session_id) or [root]}
     found = [entry for entry in entries(project.folder) if not agents.keys().isdisjoint(entry.get("sessions", ()))]
     none = f"The audit log has no line about {root.session_id}: it was refused before the policy was asked, or the policy was disabled."
+    rows = [_row(entry) for entry in found]
+    lines = [f"{one['verdict']}: {one['who']} → {one['what']}, by {one['rule'] or 'no rule'}. {one['because']}" for one in rows]
     document = {"session": root.session_id, "entries": found}
-    return project.answer(document, (lambda: _print(found)) if found else none, Exit.OK if found else Exit.FAILED)
+    return project.answer(document, "\n".join(lines) or none, Exit.OK if found else Exit.FAILED)
 
 
 # ---- the audit log

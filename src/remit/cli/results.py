@@ -14,6 +14,7 @@ from remit.cli.render import (
     MARKS,
     advice_lines,
     at_the_prompt,
+    console,
     count,
     duration,
     harmless,
@@ -227,20 +228,23 @@ _DEEPEST = 5
 
 
 def say_document(document: Mapping[str, Any]) -> None:
-    """Print a document of `--json` for a person: its fields, then its lists of objects as tables. Empty fields are left out; fields named
-    `…_at` are shown as times, and fields named `…_seconds` as durations."""
+    """Print a document of `--json` for a person: its fields, then its lists of objects as tables, or one after the other where a table is
+    too wide. Empty fields are left out; fields named `…_at` are shown as times, and fields named `…_seconds` as durations."""
     lists = {name: value for name, value in document.items() if isinstance(value, list) and value and isinstance(value[0], Mapping)}
     fields = _for_person({name: value for name, value in document.items() if name not in lists})
     for line in _fields(fields, 0):
         put(line)
-    for place, (name, rows) in enumerate(lists.items()):
+    for place, (name, items) in enumerate(lists.items()):
         if place or fields:
             say(f"\n{_words(name)}")
-        shown = [_for_person(row) for row in rows]
+        shown = [_for_person(one) for one in items]
         names = dict.fromkeys(key for row in shown for key in row)
-        say_table(
-            [{key: _short(row[key]) if row.get(key) not in (None, "") else "" for key in names} for row in shown], shrinking=list(names)[1:]
-        )
+        rows = [{key: _short(row[key]) if key in row else "" for key in names} for row in shown]
+        if sum(max(len(key), *(len(row[key]) for row in rows)) + 3 for key in names) <= console().width:
+            say_table(rows)
+            continue
+        for number, row in enumerate(shown):
+            say("\n".join([*([""] if number else []), *_fields(row, 0)]))
 
 
 def _for_person(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -67,19 +67,12 @@ def task(
     """Record a task; nothing is carried out. Or abandon, recover, divide, sync, review tasks."""
     words = sys.stdin.read().strip() if text == ["-"] else " ".join(text or ()).strip()
     flags = {"--recover": recover, "--abandon": abandon, "--divide": divide, "--sync": sync or None, "--review": review}
-    asked = {name: str(value) for name, value in flags.items() if value is not None}
-    if len(asked) > 1:
-        raise Misused(f"{' and '.join(asked)} exclude one another.", advice="Do one after the other.")
-    what, which = next(iter(asked.items()), ("", ""))
-    if words and what in ("--abandon", "--recover") and _NUMBERS.fullmatch(words):
-        which, words = f"{which} {words}", ""  # the shell splits `--abandon 337, 343-345` into two words
-    if words and what not in ("", "--divide"):
-        raise Misused(f"{what} takes no text: {words[:60]!r}.", advice="`remit task --help` shows what goes together.")
+    given: dict[str, object] = {"--title": title, "--effort": effort, "--language": language, "--depends": depends, "--accept": accept}
+    given["--priority"] = priority is not Priority.MEDIUM
+    is_number = words.isascii() and words.lstrip("#").isdigit() and set(flags.values()) == {None}
+    what, which, words = _one_of(flags, words)
     if reason and what != "--abandon":
         raise Misused("--reason goes with --abandon.", advice="remit task --abandon R --reason 'why'")
-    is_number = not what and words.isascii() and words.lstrip("#").isdigit()
-    given: dict[str, object] = {"--title": title, "--effort": effort, "--language": language, "--depends": depends, "--accept": accept}
-    given |= {"--priority": priority is not Priority.MEDIUM}
     if (what or is_number) and (idle := [name for name, value in given.items() if value]):
         other = what or f"the number of a task: {words} shows it"
         raise Misused(f"{idle[0]} is for recording a task, and cannot be combined with {other}.", advice="Leave it out.")
@@ -103,6 +96,19 @@ def task(
     more: dict[str, Any] = {"language": language or None, "accept": tuple(accept or ()), "dependencies": waits_for}
     new = task_commands.NewTask(text=words or title, title=title, priority=priority, effort=effort, **more)
     return answer_outcome(project, task_commands.record(board, new, dry_run=dry_run))
+
+
+def _one_of(flags: dict[str, Any], words: str) -> tuple[str, str, str]:
+    """The one flag, its value, and the text. Flags are mutually exclusive, and only `--divide` takes a text."""
+    asked = {name: str(value) for name, value in flags.items() if value is not None}
+    if len(asked) > 1:
+        raise Misused(f"{' and '.join(asked)} exclude one another.", advice="Do one after the other.")
+    what, which = next(iter(asked.items()), ("", ""))
+    if what in ("--abandon", "--recover") and _NUMBERS.fullmatch(words):
+        return what, f"{which} {words}", ""  # the shell splits `--abandon 337, 343-345` into two words
+    if words and what not in ("", "--divide"):
+        raise Misused(f"{what} takes no text: {words[:60]!r}.", advice="`remit task --help` shows what goes together.")
+    return what, which, words
 
 
 def _check_language(project: Project, language: str) -> None:

@@ -101,5 +101,5 @@ def _document(token: "Token") -> dict[str, Any]:
 
 def _scope(token: "Token") -> str:
     """The permissions as short text."""
-    grants = {name: value for name, value in token.grants.to_dict().items() if value and name != "permissions"}
+    grants = {name: value for name, value in token.grants.to_dict().items() if value and name not in ("permissions", "doing")}
     return "; ".join(["/".join(sorted(token.grants.permissions)), *(f"{name} {json_text(value)}" for name, value in grants.items())])

@@ -65,7 +65,7 @@ def forest(records: Sequence[Record]) -> list[Node]:
 
 
 def draw(node: Node, view: View) -> Tree:
-    """The tree for rich. If it is too high, completed subtrees are folded, and of many siblings the running, failed and latest are shown."""
+    """The tree for rich. If it is too high, completed subtrees are folded, and of many siblings running, failed and late ones are shown."""
     tree = Tree(_line(node, view, 0), guide_style="dim")
     is_high = view.rows is not None and node.size() > view.rows
     parents = 1 + sum(1 for child in node.children if child.children and not child.is_quiet)
