@@ -16,7 +16,9 @@ async def main() -> None:
         client = AsyncOpenAI(base_url=models.openai_url, api_key="none")  # in place of a real one: AsyncOpenAI()
         messages: list[Any] = [{"role": "user", "content": "What is in README.md?"}]
         while True:
-            tools: Any = toolbox.for_openai_chat()
+            offer = toolbox.definition()
+            function = {"name": offer["name"], "description": offer["description"], "parameters": offer["inputSchema"]}
+            tools: Any = [{"type": "function", "function": function}]
             reply = (await client.chat.completions.create(model="scripted", messages=messages, tools=tools)).choices[0].message
             messages.append(reply)
             if not reply.tool_calls:

@@ -1,4 +1,4 @@
-"""A writer in a worktree, and those it hands work to: one beside it in the same folder, one in a worktree of its own."""
+"""A writer in a worktree, and those it hands work to: they work in the same folder."""
 
 import asyncio
 import subprocess
@@ -29,7 +29,7 @@ async def pricer(ctx: Context) -> str:
 
 @agent("baker", workspace="worktree", merge=True, timeout=30)
 async def baker(ctx: Context) -> str:
-    """In its own worktree: it begins from the writer's as it stands, and is merged back there."""
+    """Declared with a worktree, which it has only when no caller has one: it works in the writer's, too."""
     print("the baker reads:", (ctx.workspace / "menu.txt").read_text().strip())
     (ctx.workspace / "bread.txt").write_text("rye\n")
     return "Baked."

@@ -169,7 +169,7 @@ async def sync_tool_that_delegates_on_a_thread_makes_a_child(harness: Harness) -
 
     def through_a_thread() -> str:
         """Delegates."""
-        return box.call_blocking("delegate", {"target": "echo", "parameters": {"text": "deep"}})
+        return box.answer_blocking({"target": "echo", "parameters": {"text": "deep"}}).text
 
     harness.play([Call("through_a_thread"), Say("Done.")])
     harness.register("threaded", harness.agent(harness.own_tool(through_a_thread)))

@@ -39,7 +39,9 @@ async def test_openai_chat_completions_client(toolbox: Toolbox, models: Scripted
 
     messages: list[Any] = [{"role": "user", "content": "Go."}]
     async with AsyncOpenAI(base_url=models.openai_url, api_key="none") as client:
-        tools: Any = toolbox.for_openai_chat()
+        offer = toolbox.definition()
+        function = {"name": offer["name"], "description": offer["description"], "parameters": offer["inputSchema"]}
+        tools: Any = [{"type": "function", "function": function}]
         reply = (await client.chat.completions.create(model="scripted", messages=messages, tools=tools)).choices[0].message
         messages.append(reply)
         for call in reply.tool_calls or ():
@@ -50,28 +52,13 @@ async def test_openai_chat_completions_client(toolbox: Toolbox, models: Scripted
     assert last.choices[0].message.content == "Done."
 
 
-async def test_openai_responses_client(toolbox: Toolbox, models: ScriptedModels) -> None:
-    from openai import AsyncOpenAI
-
-    items: list[Any] = [{"role": "user", "content": "Go."}]
-    async with AsyncOpenAI(base_url=models.openai_url, api_key="none") as client:
-        tools: Any = toolbox.for_openai_responses()
-        reply = await client.responses.create(model="scripted", input=items, tools=tools)
-        for item in reply.output:
-            items.append(item.model_dump(exclude_none=True))
-            if item.type == "function_call":
-                text = await toolbox.call(item.name, item.arguments)
-                items.append({"type": "function_call_output", "call_id": item.call_id, "output": text})
-        last = await client.responses.create(model="scripted", input=items, tools=tools)
-    assert last.output_text == "Done."
-
-
 async def test_anthropic_client(toolbox: Toolbox, models: ScriptedModels) -> None:
     from anthropic import AsyncAnthropic
 
     messages: list[Any] = [{"role": "user", "content": "Go."}]
     async with AsyncAnthropic(base_url=models.base_url, api_key="none") as client:
-        tools: Any = toolbox.for_anthropic()
+        offer = toolbox.definition()
+        tools: Any = [{"name": offer["name"], "description": offer["description"], "input_schema": offer["inputSchema"]}]
         reply = await client.messages.create(model="scripted", max_tokens=100, messages=messages, tools=tools)
         results = [
             {"type": "tool_result", "tool_use_id": block.id, "content": await toolbox.call(block.name, block.input)}
@@ -81,25 +68,6 @@ async def test_anthropic_client(toolbox: Toolbox, models: ScriptedModels) -> Non
         messages += [{"role": "assistant", "content": reply.content}, {"role": "user", "content": results}]
         last = await client.messages.create(model="scripted", max_tokens=100, messages=messages, tools=tools)
     assert [block.text for block in last.content if block.type == "text"] == ["Done."]
-
-
-async def test_google_client(toolbox: Toolbox, models: ScriptedModels) -> None:
-    from google import genai
-    from google.genai import types
-
-    client = genai.Client(api_key="none", http_options=types.HttpOptions(base_url=models.base_url)).aio
-    off = types.AutomaticFunctionCallingConfig(disable=True)
-    tools: Any = toolbox.for_google()
-    config = types.GenerateContentConfig(tools=tools, automatic_function_calling=off)
-    contents: list[Any] = [types.UserContent("Go.")]
-    reply = await client.models.generate_content(model="scripted", contents=contents, config=config)
-    assert reply.candidates is not None
-    contents.append(reply.candidates[0].content)
-    for call in reply.function_calls or ():
-        text = await toolbox.call(call.name or "", call.args)
-        contents.append(types.Content(role="tool", parts=[types.Part.from_function_response(name="delegate", response={"result": text})]))
-    last = await client.models.generate_content(model="scripted", contents=contents, config=config)
-    assert last.text == "Done."
 
 
 # ---- model input
@@ -136,7 +104,6 @@ async def test_unknown_tool_is_named_in_the_error(tmp_path: Path) -> None:
             assert json.loads(text)["success"] is False
             assert "There is no tool" in text
             assert len(text) <= 1000
-            assert toolbox.call_blocking(name, CALL) == text
 
 
 async def test_blocking_call_on_a_thread_of_an_agent_makes_a_child(tmp_path: Path) -> None:
@@ -145,7 +112,7 @@ async def test_blocking_call_on_a_thread_of_an_agent_makes_a_child(tmp_path: Pat
     @agent("outer")
     async def outer(ctx: Context) -> list[str]:
         box = Toolbox(remit)
-        by_thread = await asyncio.to_thread(box.call_blocking, "delegate", CALL)
+        by_thread = (await asyncio.to_thread(box.answer_blocking, CALL)).text
         by_loop = await asyncio.to_thread(lambda: asyncio.run(box.call("delegate", CALL)))
         return [by_thread, by_loop]
 
@@ -154,7 +121,7 @@ async def test_blocking_call_on_a_thread_of_an_agent_makes_a_child(tmp_path: Pat
         tree = await remit.tree(done.session_id)
         assert [(record.agent, record.depth) for record in tree] == [("outer", 1), ("echo", 2), ("echo", 2)]
         with pytest.raises(Misused, match="would never end"):
-            Toolbox(remit).call_blocking("delegate", CALL)
+            Toolbox(remit).answer_blocking(CALL)
     with pytest.raises(Misused):
         await Toolbox(remit).call("delegate", CALL)
 

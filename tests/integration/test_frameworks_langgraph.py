@@ -5,10 +5,10 @@ import json
 from typing import Any
 
 import pytest
-from framework_harness import Harness, Verdict, delegate, harness_fixtures
+from framework_harness import Harness, delegate, harness_fixtures
 from framework_suite import Check, every_check
 from langchain.agents import create_agent
-from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
+from langchain.agents.structured_output import ToolStrategy
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool as langchain_tool
 from langchain_openai import ChatOpenAI
@@ -82,18 +82,6 @@ async def test_graph_in_another_thread_delegates_on_the_remit_event_loop(harness
     tool, arguments = harness.tool(), {"target": "echo", "parameters": {"text": "far"}}
     on_its_own_loop = await asyncio.to_thread(lambda: asyncio.run(tool.ainvoke(arguments)))
     assert json.loads(on_its_own_loop)["data"] == "echo far"
-
-
-async def test_tool_is_strict_beside_an_openai_structured_response(harness: GraphHarness) -> None:
-    """LangChain binds every tool as strict there, and the provider refuses others."""
-    written = Call("delegate", target="echo", operation=None, parameters='{"text": "hi"}', timeout=None, priority=None)
-    requests = harness.play([written, Say('{"good": true, "why": "It is short."}')])
-    graph = create_agent(harness.model(), tools=[harness.tool(strict=True)], response_format=ProviderStrategy(Verdict))
-    state = await graph.ainvoke(request("Judge."))
-    assert state["structured_response"] == Verdict(good=True, why="It is short.")
-    offered = requests[0].body["tools"][0]["function"]
-    assert (offered["strict"], offered["parameters"]["required"]) == (True, list(offered["parameters"]["properties"]))
-    assert json.loads(requests[1].results[0])["data"] == "echo hi"
 
 
 async def test_delegation_by_a_sync_node_is_a_child(harness: GraphHarness) -> None:

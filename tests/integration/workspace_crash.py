@@ -1,6 +1,6 @@
-"""A program that kills itself (kill -9) while its agent works or during a merge into the project or its caller's workspace.
+"""A program that kills itself (kill -9) while its agent works or during a merge.
 
-Run by test_workspaces, test_shared_workspaces and test_landing.
+Run by test_workspaces and test_landing.
 """
 
 import asyncio
@@ -35,12 +35,6 @@ async def dies(ctx: Context) -> str:
     return "done"
 
 
-@agent("calls", workspace="worktree", timeout=30)
-async def calls(ctx: Context) -> None:
-    (ctx.workspace / "mine.txt").write_text("caller's\n")
-    await ctx.delegate("dies")
-
-
 @agent("queues", workspace="worktree", merge="queue", timeout=30)
 async def queues(ctx: Context) -> str:
     (ctx.workspace / "half.txt").write_text("half\n")
@@ -55,16 +49,10 @@ class DyingGit(Git):
     __slots__ = ()
 
     def run(self, *arguments: str, **more: object) -> bytes:
-        if (arguments[0], WHERE) in (("merge", "before"), ("read-tree", "read-tree before")):
+        if (arguments[0], WHERE) == ("merge", "before"):
             die()
         answer = super().run(*arguments, **more)  # type: ignore[arg-type]
-        if (arguments[0], WHERE) in (
-            ("merge", "after"),
-            ("merge", "task after"),
-            ("merge", "protected"),
-            ("merge", "queued"),
-            ("read-tree", "read-tree after"),
-        ):
+        if arguments[0] == "merge" and WHERE in ("after", "task after", "protected", "queued"):
             die()
         return answer
 
@@ -93,8 +81,8 @@ async def main() -> None:
     if WHERE == "accepting":
         print(os.getpid(), flush=True)
         settings = {"workspace": {"accept": [f"sleep 60.{os.getpid():09} & kill -9 {os.getpid()}; wait"]}, "accept_in": "host"}
-    async with Remit.open(PROJECT, agents=[dies, calls, queues], settings=settings) as remit:
-        name = "calls" if WHERE.startswith("read-tree") else "queues" if WHERE in ("queued", "accepting") else "dies"
+    async with Remit.open(PROJECT, agents=[dies, queues], settings=settings) as remit:
+        name = "queues" if WHERE in ("queued", "accepting") else "dies"
         await remit.delegate(name, **dict(zip(["resume"], RESUMED, strict=False)))
 
 

@@ -42,9 +42,9 @@ class Project(Protocol):
     async def live(self) -> list[Record]: ...
 
 
-def is_repeatable(spec: AgentSpec) -> bool:
+def is_repeatable(spec: AgentSpec, ctx: Context) -> bool:
     """Whether a second run beside or after the first is safe: it only reads, works in its own folder, or declares retries."""
-    return only_reads(spec) or spec.retries > 0 or works_apart(spec)
+    return only_reads(spec) or spec.retries > 0 or (works_apart(spec) and ctx.workspace == ctx.root)
 
 
 def context_of_task(task: TaskContext | None) -> str:
@@ -113,18 +113,18 @@ class GroupAgent:
         for number, score in enumerate(scores):
             result = await self._run(ctx, score.member, arguments)
             await self._note(result, score.member, route)
-            if result.ok or number + 1 == len(scores) or ctx.hand_in or not self._may_be_followed(result, score.member):
+            if result.ok or number + 1 == len(scores) or ctx.hand_in or not self._may_be_followed(ctx, result, score.member):
                 break
             ctx.progress(f"{score.member} did not complete; {scores[number + 1].member} is next")
         route["chosen"] = score.member
         return {**result.forwarded(), "metadata": {ROUTE: route}}
 
-    def _may_be_followed(self, result: Return, member: str) -> bool:
+    def _may_be_followed(self, ctx: Context, result: Return, member: str) -> bool:
         """Whether another member may do the work that this one did not complete."""
         if result.stop_reason is StopReason.REFUSED:
             return True  # nothing has run
         spec = self._spec(member)
-        return result.stop_reason is not StopReason.CANCELLED and spec is not None and is_repeatable(spec)
+        return result.stop_reason is not StopReason.CANCELLED and spec is not None and is_repeatable(spec, ctx)
 
     def _spec(self, member: str) -> AgentSpec | None:
         found = self._project.directory.find(member)
@@ -145,7 +145,7 @@ class GroupAgent:
         delegation = ctx.backend.delegation
         options: dict[str, Any] = {"parameters": dict(arguments), "accept": delegation.accept, "idle": delegation.idle_seconds}
         spec, self._starts = self._spec(member), self._starts + 1
-        patience = await self._patience(member) if self.hedge is not None and spec is not None and is_repeatable(spec) else None
+        patience = await self._patience(member) if self.hedge is not None and spec is not None and is_repeatable(spec, ctx) else None
         if patience is None:
             return await ctx.delegate(member, **options)
         first = await ctx.start(member, **options)

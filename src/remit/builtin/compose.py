@@ -472,6 +472,9 @@ class CompositionRun:
         return branches[winner].result()
 
     async def _best(self, step: BestStep, place: Place, scope: Scope) -> Outcome:
+        if self._ctx.workspace != self._ctx.root:
+            fault = "its candidates would share the workspace of their caller"
+            return _refused(place, step.id, Misused(fault, advice="Use best where the caller works in the project itself."))
         request = replace(step.step.request, cache="off")  # each candidate is a run of its own
         if step.step.has_references:
             try:

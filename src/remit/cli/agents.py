@@ -245,7 +245,7 @@ def detect_agents(project: Project, *, write: bool = False, yes: bool = False) -
     lines = agent_lines(project, found)
     document = {
         "found": [_found_document(one, lines[one.known.name]) for one in found],
-        "missing": [{"name": one.name, "program": one.program, "install": one.install} for one in missing],
+        "missing": [{"name": one.name, "program": one.name, "install": one.install} for one in missing],
         "can_delegate": has_mcp(),
     }
     return project.answer(document, lambda: _print_detected(found, missing, lines))
@@ -259,7 +259,6 @@ def _found_document(found: "DetectedAgent", lines: list[str]) -> dict[str, Any]:
         "version": found.version,
         "usable": found.is_usable,
         "login": found.login or None,
-        "tried": found.known.is_tried,
         "fault": found.fault or None,
         "remit_toml": "\n".join(lines) + "\n",
     }
@@ -274,6 +273,6 @@ def _print_detected(found: "Sequence[DetectedAgent]", missing: "Sequence[KnownAg
         say("\n\n".join("\n".join(lines[name]) for name in startable))
         say(f'\nThen: remit delegate {startable[0]} "Say what this project does"')
     for known in missing:
-        say(f"Not found: {known.program}" + (f"; {known.install}" if known.install else ""))
+        say(f"Not found: {known.name}; {known.install}")
     if found and not has_mcp():
         say(f"\n{NO_MCP}; then add delegates = true to each.")

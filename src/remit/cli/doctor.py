@@ -162,7 +162,7 @@ def _coding_agents() -> Iterator[Finding]:
         where = f"{one.version} at {one.path}" + (f": {fault}" if fault else "")
         yield _finding(one.known.name, where, "Start it once by hand.", is_fault=bool(fault))
     if not found:
-        looked = f"looked for {', '.join(one.program for one in missing)}"
+        looked = f"looked for {', '.join(one.name for one in missing)}"
         yield _finding("none", looked, "Optional; `remit agents --detect` prints how to install one.", mark="missing")
 
 

@@ -19,7 +19,7 @@ from remit.core.redaction import redact_text
 from remit.core.settings import Settings
 from remit.models.client import Models
 from remit.models.local import find_weights
-from remit.models.prices import price_for
+from remit.models.prices import context_of, price_for
 from remit.models.providers import LOCAL, PROVIDERS, ModelRef, resolve_model
 
 NONE_YET = """No language model is configured. Everything but the assistant and agents that need a model works without one.
@@ -86,7 +86,7 @@ def _address(settings: Settings, meant: ModelRef | None) -> Facts:
         "key_variables": list(meant.key_variables) if meant else [],
         "key_set": bool(meant and meant.key),
         "price": price._asdict() if price else None,
-        "context_tokens": meant.context_tokens if meant else None,
+        "context_tokens": context_of(meant) if meant else None,
     }
 
 

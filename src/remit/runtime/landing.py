@@ -24,7 +24,6 @@ from remit.runtime.workspaces import (
     commit_without,
     lock_checkout,
     merge,
-    merge_into_workspace,
     named_files,
     open_git,
     project_git,
@@ -243,22 +242,17 @@ def merge_permitted(
     *,
     message: str,
     seconds: float,
-    host: Workspace | None = None,
 ) -> MergeResult:
-    """Merge `commit` without the excluded files into the project or the caller's workspace."""
+    """Merge `commit` without the excluded files into the project."""
     names = tuple(one.path for one in left_out)
     stop_at = time.monotonic() + seconds
     if left_out:
         commit = commit_without(workspace, commit, left_out, message=message, seconds=seconds)
     if commit == workspace.base:
         return MergeResult(is_done=False, conflicts=names, reason=NOTHING_PERMITTED)
-    if names and host is None:
+    if names:
         write_state(workspace, replace(read_state(workspace), candidate=commit, left_out=names))
-    left = max(0.0, stop_at - time.monotonic())
-    if host is None:
-        result = merge(workspace, commit, claim, seconds=left)
-    else:
-        result = merge_into_workspace(workspace, commit, host, claim, seconds=left)
+    result = merge(workspace, commit, claim, seconds=max(0.0, stop_at - time.monotonic()))
     return replace(result, left_out=names) if result.is_done else result
 
 

@@ -34,7 +34,6 @@ from remit.system.context_files import CONTEXT_FOLDER, context_files
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.runtime.task_workspace import Place
     from remit.runtime.verify import AcceptanceSite
     from remit.runtime.workspace_session import WorkspaceSession
     from remit.runtime.workspaces import Workspace
@@ -112,8 +111,6 @@ class LocalRun(ABC):
     # Class defaults: most delegations never set these.
     workspace_session: "WorkspaceSession | None" = None
     """Its own folder, if it has one."""
-    placed: "Place | None" = None
-    """The worktree of a board task, used by the root of its tree."""
     own_workspace: "Workspace | None" = None
     """The working folder if it is not the project: its own or its caller's."""
     saved: Any = None
@@ -373,11 +370,11 @@ class LocalRun(ABC):
         """Record that its agent could not be stopped. Call the result once it has ended."""
 
     @abstractmethod
-    async def delegate(self, request: Request, deps: RuntimeDeps | None = None) -> Return:
+    async def delegate(self, request: Request) -> Return:
         """Run a child and wait for it. Like `start`, it raises `Stopped` if its agent must not continue."""
 
     @abstractmethod
-    async def start(self, request: Request, deps: RuntimeDeps | None = None) -> Handle: ...
+    async def start(self, request: Request) -> Handle: ...
 
 
 class LocalBackend:

@@ -69,27 +69,7 @@ def _unique_items(validator: Any, value: Any, instance: Any, _schema: Any) -> It
         yield _error("has non-unique elements")
 
 
-def _pattern_properties(validator: Any, value: Mapping[str, Any], instance: Any, _schema: Any) -> Iterator[Any]:
-    for regex, inner in value.items() if validator.is_type(instance, "object") else ():
-        for name in filter(matcher(regex), instance):
-            yield from validator.descend(instance[name], inner, path=name, schema_path=regex)
-
-
-def _additional_properties(validator: Any, value: Any, instance: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
-    known, patterns = schema.get("properties", {}), [matcher(regex) for regex in schema.get("patternProperties", ())]
-    for name in instance if validator.is_type(instance, "object") else ():
-        if name not in known and not any(matches(name) for matches in patterns):
-            if value is False:
-                yield _error(f"{name!r:.60} is not among {', '.join(map(repr, list(known)[:20])) or 'what is allowed'}")
-            yield from validator.descend(instance[name], value, path=name) if isinstance(value, dict) else ()
-
-
-_KEYWORDS: dict[str, Keyword] = {
-    "pattern": _pattern,
-    "patternProperties": _pattern_properties,
-    "additionalProperties": _additional_properties,
-    "uniqueItems": _unique_items,
-}
+_KEYWORDS: dict[str, Keyword] = {"pattern": _pattern, "uniqueItems": _unique_items}
 """Keywords for which jsonschema takes more than linear time."""
 
 
@@ -141,10 +121,12 @@ MAX_LEVELS = 40
 MAX_PATTERN = 1000
 MOST_FAULTS = 20
 _FAULT_CHARACTERS = 300
-_REFUSED = frozenset({"$dynamicRef", "$recursiveRef", "$dynamicAnchor", "unevaluatedProperties", "unevaluatedItems", "$vocabulary"})
+_REFUSED = frozenset(
+    {"$dynamicRef", "$recursiveRef", "$dynamicAnchor", "unevaluatedProperties", "unevaluatedItems", "$vocabulary", "patternProperties"}
+)
 _LITERAL = frozenset({"const", "enum", "default", "examples"})
 """Keys whose content is values, not schemas."""
-_NAMED = frozenset({"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"})
+_NAMED = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
 """Keys whose content maps user-defined names to schemas."""
 
 
@@ -256,12 +238,11 @@ def _check_keyword(name: str, value: Any, where: str) -> None:
         raise _refused(where, f"only references within the schema are supported (#/$defs/…), not {value!r:.80}")
     if name in _REFUSED:
         raise _refused(where, f"{name} is not supported")
-    patterns = [value] if name == "pattern" else list(value) if name == "patternProperties" and isinstance(value, dict) else []
-    for pattern in filter(lambda one: isinstance(one, str), patterns):
-        if len(pattern) > MAX_PATTERN:
-            raise _refused(where, f"a pattern may have at most {MAX_PATTERN} characters, this one has {len(pattern)}")
+    if name == "pattern" and isinstance(value, str):
+        if len(value) > MAX_PATTERN:
+            raise _refused(where, f"a pattern may have at most {MAX_PATTERN} characters, this one has {len(value)}")
         try:
-            matcher(pattern)
+            matcher(value)
         except InvalidPattern as error:
             raise _refused(where, str(error)) from None
 

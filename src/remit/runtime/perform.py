@@ -99,7 +99,7 @@ async def _prepare_folder(work: LocalRun) -> None:
     if delegation.task is not None and work.submission.caller is None and "workspace" in delegation.task.extra:
         from remit.runtime.task_workspace import place
 
-        work.placed = await place(work)
+        await place(work)
     if spec.workspace is not _SHARED:  # imported only if needed
         from remit.runtime.workspace_session import OWN_FOLDER, open_session
 
@@ -348,10 +348,10 @@ async def _left(work: LocalRun, result: Return, *, is_proven: bool = True) -> Re
 
 async def _processed(work: LocalRun, result: Return) -> Return:
     """Check the claims of the return."""
-    if work.placed is not None:
+    if work.own_workspace is not None and work.own_workspace.task and work.submission.caller is None:
         from remit.runtime.task_workspace import with_verdict
 
-        return await with_verdict(work, work.placed, result, partial(_proven, work))
+        return await with_verdict(work, result, partial(_proven, work))
     result = await _proven(work, result) if work.workspace_session is None else await _left(work, result, is_proven=False)
     task = work.delegation.task
     if task is not None and task.extra.get("requires_files") is True and work.submission.caller is None:

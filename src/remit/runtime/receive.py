@@ -3,8 +3,10 @@
 Only finds the candidate, and never raises, whatever the bytes. `validate` checks it; the engine asks for a repair. Linear in the length of
 the text, because agents' output is untrusted."""
 
+import contextlib
 import json
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,13 +24,12 @@ SEARCH_LIMIT_CHARACTERS = 16 << 20
 """In longer answers only the end is searched: a return comes last."""
 PROSE_LIMIT_CHARACTERS = 2 << 20
 """The same for the more expensive search between sentences."""
+MOST_OBJECTS = 2_000
+"""Beginnings of objects that are tried, from the end: each copies the text after it."""
 NOT_JSON = "Return is not valid JSON"
 _RETURN_FIELDS = ("status", "summary", "artifacts", "metadata")
-_FIELD = re.compile('"(?:' + "|".join(_RETURN_FIELDS) + r')"\s*:')
 _OBJECT_START = re.compile(r'\{\s*+"(?:[^"\\]|\\.){0,200}"\s*+:', re.DOTALL)
-# An unterminated string extends to the end of the text, so that no character is scanned twice.
-_TOKEN = re.compile(r'[{}]|"[^"\\]*+(?:\\.[^"\\]*+)*(?:"|\\?\Z)', re.DOTALL)
-_BRACE = re.compile(r"[{}]")
+_FENCE = re.compile(r"^[ \t]*(```|~~~)[`~]*([^\n`~]*)\n(.*?)(?:^[ \t]*\1[`~]*\s*?$|\Z)", re.DOTALL | re.MULTILINE)
 _ONLY_A_FENCE = re.compile(r"(`{3,}|~{3,})(?:json)?[ \t]*\n(?P<block>\{.*\})\s*\n\1", re.DOTALL | re.IGNORECASE)
 # Not strict: models put bare line breaks into strings. Values that JSON lacks (NaN) become null.
 _DECODER = json.JSONDecoder(strict=False, parse_constant=lambda _word: None)
@@ -105,11 +106,10 @@ def _rungs(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
         candidate = _decode(block)
         if isinstance(candidate, dict):
             yield "fence", candidate
-    text = text[-PROSE_LIMIT_CHARACTERS:]
-    for tokens in (_TOKEN, _BRACE):  # first with strings recognised, then without, in case a stray quotation mark was misleading
-        for start, end in _likely_objects(text, tokens):
-            candidate = _decode(text[start:end])
-            if isinstance(candidate, dict) and looks_like_return(candidate):
+    for value in reversed(_objects_in(text[-PROSE_LIMIT_CHARACTERS:])):
+        with contextlib.suppress(Failed):
+            candidate = to_jsonable(value)
+            if looks_like_return(candidate):
                 yield "prose", candidate
 
 
@@ -123,57 +123,26 @@ def _decode(text: str) -> Any:
 
 def _fenced_blocks(text: str) -> list[str]:
     """The content of fences tagged as JSON or untagged; the last may be unclosed."""
-    blocks: list[str] = []
-    inside: list[str] = []
-    fence, wanted = "", False
-    for line in text.split("\n"):
-        head = line.strip()
-        if not fence and head.startswith(("```", "~~~")):
-            tag = head.lstrip(head[0]).strip().lower()
-            fence, wanted, inside = head[:3], not tag or tag.startswith("json"), []
-        elif fence and head.startswith(fence) and not head.strip(fence[0]):
-            if wanted:
-                blocks.append("\n".join(inside))
-            fence = ""
-        elif fence:
-            inside.append(line)
-    if fence and wanted:
-        blocks.append("\n".join(inside))
-    return blocks
+    return [block for _, tag, block in _FENCE.findall(text) if not tag.strip() or tag.strip().lower().startswith("json")]
 
 
-def _likely_objects(text: str, tokens: re.Pattern[str]) -> list[tuple[int, int]]:
-    """Balanced spans that begin like an object and name a field of a return: the last first, not nested."""
-    fields = [match.start() for match in _FIELD.finditer(text)]
-    spans: list[tuple[int, int]] = []
-    reach = len(text)
-    for start, end in reversed(_balanced(text, tokens)):
-        while fields and fields[-1] >= end:
-            fields.pop()
-        if end <= reach and fields and fields[-1] > start and _OBJECT_START.match(text, start):
-            # Inner spans are skipped: a part of a broken return is not the return.
-            spans.append((start, end))
-            reach = start
-    return spans
-
-
-def _balanced(text: str, tokens: re.Pattern[str]) -> list[tuple[int, int]]:
-    """All spans from a brace to its partner, in the order of their ends."""
-    spans: list[tuple[int, int]] = []
-    opened: list[int] = []
-    position = text.find("{")
-    while position >= 0:
-        match = tokens.search(text, position)
-        if match is None:
+def _objects_in(text: str) -> list[Any]:
+    """The outermost JSON objects between sentences. A part of a broken object is none, and no character is decoded twice."""
+    found: list[Any] = []
+    reach = 0
+    for match in deque(_OBJECT_START.finditer(text), maxlen=MOST_OBJECTS):
+        start = match.start()
+        if start < reach:
+            continue
+        try:
+            value, length = _DECODER.raw_decode(text[start:])  # an error counts the lines before it
+            found.append(value)
+            reach = start + length
+        except RecursionError:
             break
-        position = match.end()
-        if match[0] == "{":
-            opened.append(match.start())
-        elif match[0] == "}":
-            spans.append((opened.pop(), position))
-            if not opened:  # outside objects a quotation mark is only prose
-                position = text.find("{", position)
-    return spans
+        except ValueError as error:
+            reach = start + getattr(error, "pos", 1)
+    return found
 
 
 def _text_of(answer: str | bytes | bytearray | memoryview) -> str:

@@ -117,11 +117,11 @@ class Place:
         return place if all(map(_COMMIT.fullmatch, (place.parent, place.baseline))) else None
 
 
-async def place(work: "LocalRun") -> Place | None:
+async def place(work: "LocalRun") -> None:
     """Put the root of a task's tree into the worktree of the task; its children inherit that."""
     found = Place.of(work.delegation)
     if found is None:
-        return None
+        return
     workspace = await off_loop(find_workspace, work.root, found.workspace)
     if workspace is None or not workspace.task:
         raise Unavailable(
@@ -129,7 +129,6 @@ async def place(work: "LocalRun") -> Place | None:
             advice="Run the command again: it makes a new one.",
         )
     work.own_workspace = workspace
-    return found
 
 
 # ---- the verdict
@@ -155,10 +154,11 @@ class PhaseChanges:
         return len(self.changed) + len(self.deleted)
 
 
-async def with_verdict(work: "LocalRun", placed: Place, result: Return, prove: Callable[[Return], Awaitable[Return]]) -> Return:
+async def with_verdict(work: "LocalRun", result: Return, prove: Callable[[Return], Awaitable[Return]]) -> Return:
     """The return with the files that git reports as changed; `completed` requires some. `prove`: runs acceptance commands."""
-    workspace = work.own_workspace
+    workspace, placed = work.own_workspace, Place.of(work.delegation)
     assert workspace is not None
+    assert placed is not None
     await work.end_children()  # nothing may change during the diff
     try:
         changes = await _take(work, workspace, placed)

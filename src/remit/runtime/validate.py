@@ -4,7 +4,7 @@ Trusts nothing an agent says about evidence, hashes, times or its place in the t
 `receive` finds the candidate, the engine asks for a repair."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, NamedTuple
@@ -27,11 +27,8 @@ ADVISED_CHARACTERS = 400
 ADVISED_TOKENS = 100
 ADVISED_SENTENCES = range(2, 6)
 
-_PIECE = re.compile(r"[^\W_]+|[^\w\s]|_+")
-_CHARACTERS_PER_TOKEN = 6
-"""Long words are several tokens; so is each character of scripts without spaces, counted separately below."""
-_WIDE = r"[぀-ヿ㐀-鿿가-힯]"
-"""Compiled on first use, which takes longer than for all others."""
+_TOKEN = r"[぀-ヿ㐀-鿿가-힯]|[^\W_]{1,6}|[^\w\s]|_+"
+"""Long words are several tokens; so is each character of scripts without spaces. Compiled on first use, which takes long."""
 
 # Begins with the rare marks and looks back from there, like the next ones.
 _SENTENCE_END = re.compile(r"[.!?…。！？](?:(?<=[。！？])|(?<=[^\s.!?…].)[.!?…]*[\"'”’)\]]*(?=\s|\Z))")
@@ -75,9 +72,7 @@ def summary_warnings(summary: str) -> list[str]:
 
 def count_tokens(text: str) -> int:
     """A rough count, without a model's vocabulary."""
-    wide = 0 if text.isascii() else len(re.findall(_WIDE, text))
-    pieces = _PIECE.findall(re.sub(_WIDE, " ", text) if wide else text)
-    return wide + sum(-(-len(piece) // _CHARACTERS_PER_TOKEN) for piece in pieces)
+    return len(re.findall(_TOKEN, text))
 
 
 def count_sentences(text: str) -> int:
@@ -132,49 +127,15 @@ class WireReturn(_Wire):
     evidence: Any = None
 
 
-class Shape(NamedTuple):
-    """A candidate, parsed as far as possible: damaged fields get valid placeholders, so that the rest can be checked too."""
-
-    wire: WireReturn
-    faults: tuple[str, ...]
-    damaged: frozenset[str]
-    """Names of fields with placeholders: `status`, `metadata.session_id`, …"""
-
-
-_NOTHING: frozenset[str] = frozenset()
-_STAND_IN: dict[str, Any] = {"status": "failed", "summary": "Placeholder.", "artifacts": [], "errors": []}
-_METADATA_STAND_IN: dict[str, Any] = {"session_id": "", "agent_type": "agent", "delegation_depth": 0, "delegation_path": []}
-
-
-def read_shape(candidate: Mapping[str, Any]) -> Shape:
-    """Parse a plain JSON object; reports every fault at once."""
+def read_shape(candidate: Mapping[str, Any]) -> WireReturn:
+    """Parse a plain JSON object. Raises `InvalidReturn` with every field that is missing or has the wrong form."""
     try:
-        return Shape(wire=WireReturn.model_validate(candidate), faults=(), damaged=_NOTHING)
+        return WireReturn.model_validate(candidate)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False)
-    locations = [fault["loc"] for fault in found]
-    mended, damaged = _replace_damaged(candidate, locations)
-    faults = dict.fromkeys(f"{_name(fault['loc'])}: {_words(fault['type'], fault['msg'], fault['input'])}" for fault in found)
-    return Shape(wire=WireReturn.model_validate(mended), faults=tuple(faults), damaged=frozenset(damaged))
-
-
-def _replace_damaged(candidate: Mapping[str, Any], locations: list[tuple[int | str, ...]]) -> tuple[dict[str, Any], set[str]]:
-    mended, damaged = dict(candidate), set[str]()
-    items: dict[str, set[int]] = {}
-    for field, *inner in locations:
-        name = str(field)
-        if inner and isinstance(inner[0], int) and name in ("artifacts", "errors"):
-            items.setdefault(name, set()).add(inner[0])
-        elif inner and name == "metadata":
-            damaged.add(f"metadata.{inner[0]}")
-        else:
-            damaged.add(name)
-            mended.pop(name, None)
-    for name, bad in items.items():
-        mended[name] = [item for index, item in enumerate(candidate[name]) if index not in bad]
-    metadata = mended.get("metadata", {})
-    good = {key: value for key, value in metadata.items() if f"metadata.{key}" not in damaged}
-    return {**_STAND_IN, **mended, "metadata": {**_METADATA_STAND_IN, **good}}, damaged
+    raise InvalidReturn(
+        list(dict.fromkeys(f"{_name(fault['loc'])}: {_words(fault['type'], fault['msg'], fault['input'])}" for fault in found))
+    )
 
 
 def _name(location: tuple[int | str, ...]) -> str:
@@ -208,7 +169,6 @@ def _short_repr(value: Any) -> str:
 MAX_ARTIFACTS = 10_000
 _MOST_FAULTS = 100
 _PLACE = frozenset({"agent_type", "delegation_depth", "delegation_path"})
-_OURS = frozenset({"evidence", "size", "sha256", "mtime"})
 
 
 class ExpectedReturn(NamedTuple):
@@ -241,20 +201,17 @@ def validate_return(candidate: Mapping[str, Any], expected: ExpectedReturn) -> R
 
 
 def validate_jsonable(fields: Mapping[str, Any], expected: ExpectedReturn) -> Return:
-    """`validate_return` for plain JSON, as from `receive` and `to_jsonable`."""
+    """`validate_return` for plain JSON, as from `receive` and `to_jsonable`. The form is checked first, then what it says."""
     fields, filled = _with_known_place(fields, expected)
-    shape = read_shape(fields)
-    files = _check_artifacts(shape, expected)
-    faults = [
-        *shape.faults,
-        *_identity_faults(shape, expected),
-        *_error_faults(shape, fields),
-        *_data_faults(shape, fields, expected),
-        *files.faults,
-    ]
-    if faults:
-        raise InvalidReturn(_bounded(faults), advice=_advice(expected))
-    result = _build(shape.wire, expected, files)
+    try:
+        wire = read_shape(fields)
+        files = _check_artifacts(wire, expected)
+        faults = [*_identity_faults(wire, expected), *_error_faults(wire), *_data_faults(wire, expected), *files.faults]
+        if faults:
+            raise InvalidReturn(faults)
+    except InvalidReturn as invalid:
+        raise InvalidReturn(_bounded(invalid.faults), advice=_advice(expected)) from None
+    result = _build(wire, expected, files)
     return replace(result, warnings=(*result.warnings, *filled)) if filled else result
 
 
@@ -283,19 +240,16 @@ def check_return(text_or_object: object, session_id: str | None = None, root: st
     return validate_jsonable(received.candidate, ExpectedReturn(root=Path(root), session_id=session_id))
 
 
-def _identity_faults(shape: Shape, expected: ExpectedReturn) -> list[str]:
+def _identity_faults(wire: WireReturn, expected: ExpectedReturn) -> list[str]:
     """Faults of summary and identity."""
-    faults: list[str] = []
-    if "summary" not in shape.damaged:
-        faults += summary_faults(shape.wire.summary)
-        if expected.agent is not None and _letters(shape.wire.summary) == _EXAMPLE_LETTERS:
-            faults.append("summary: is copied from the example in the instruction")
-    if not {"metadata", "metadata.session_id"} & shape.damaged:
-        given = shape.wire.metadata.session_id
-        if expected.session_id is not None and given != expected.session_id:
-            faults.append(f"metadata.session_id: must be {expected.session_id!r}, not {_short_repr(given)}")
-        elif expected.session_id is None and not is_session_id(given):
-            faults.append(f"metadata.session_id: must look like sess_1700000000_abc123, not {_short_repr(given)}")
+    faults = summary_faults(wire.summary)
+    if expected.agent is not None and _letters(wire.summary) == _EXAMPLE_LETTERS:
+        faults.append("summary: is copied from the example in the instruction")
+    given = wire.metadata.session_id
+    if expected.session_id is not None and given != expected.session_id:
+        faults.append(f"metadata.session_id: must be {expected.session_id!r}, not {_short_repr(given)}")
+    elif expected.session_id is None and not is_session_id(given):
+        faults.append(f"metadata.session_id: must look like sess_1700000000_abc123, not {_short_repr(given)}")
     return faults
 
 
@@ -307,25 +261,22 @@ def _letters(text: str) -> str:
 _EXAMPLE_LETTERS = _letters(EXAMPLE_SUMMARY)
 
 
-def _error_faults(shape: Shape, fields: Mapping[str, Any]) -> list[str]:
-    if {"status", "errors"} & shape.damaged:
-        return []
-    # From the given fields: invalid errors are still errors.
-    count, status = len(fields.get("errors") or ()), shape.wire.status
-    if status is Status.COMPLETED and count:
+def _error_faults(wire: WireReturn) -> list[str]:
+    count = len(wire.errors or ())
+    if wire.status is Status.COMPLETED and count:
         return [f"errors: must be empty when status is completed, has {count}"]
-    if status is not Status.COMPLETED and not count:
-        return [f"errors: must not be empty when status is {status}"]
+    if wire.status is not Status.COMPLETED and not count:
+        return [f"errors: must not be empty when status is {wire.status}"]
     return []
 
 
-def _data_faults(shape: Shape, fields: Mapping[str, Any], expected: ExpectedReturn) -> list[str]:
+def _data_faults(wire: WireReturn, expected: ExpectedReturn) -> list[str]:
     """A return that is not completed may have partial data or none."""
-    if expected.output_schema is None or "status" in shape.damaged or shape.wire.status is not Status.COMPLETED:
+    if expected.output_schema is None or wire.status is not Status.COMPLETED:
         return []
-    if "data" not in fields:
+    if "data" not in wire.model_fields_set:
         return ["data: is required when status is completed, and must match the agent's schema"]
-    return schema_faults(shape.wire.data, expected.output_schema)
+    return schema_faults(wire.data, expected.output_schema)
 
 
 class _Files(NamedTuple):
@@ -334,20 +285,18 @@ class _Files(NamedTuple):
     warnings: list[str]
 
 
-def _check_artifacts(shape: Shape, expected: ExpectedReturn) -> _Files:
+def _check_artifacts(wire: WireReturn, expected: ExpectedReturn) -> _Files:
     """The artifacts with measured values."""
-    given = shape.wire.artifacts
+    given = wire.artifacts
     if len(given) > MAX_ARTIFACTS:
         return _Files((), [f"artifacts: {len(given)} are listed, at most {MAX_ARTIFACTS} are allowed"], [])
     files = _Files((), [], [])
     if not given and not expected.requires_artifacts:
         return files
-    # An unknown status does not determine whether files may be missing: report only certain faults.
-    is_completed = shape.wire.status is Status.COMPLETED and "status" not in shape.damaged
-    must_exist = is_completed and not (expected.requires_artifacts and _has_document(shape.wire.data))
+    must_exist = wire.status is Status.COMPLETED and not (expected.requires_artifacts and _has_document(wire.data))
     unique = list({(one.path, one.type): one for one in given}.values())  # a file listed twice is checked once
     kept = [artifact for artifact in (_check_artifact(one, must_exist, expected, files) for one in unique) if artifact]
-    if must_exist and expected.requires_artifacts and not files.faults and "artifacts" not in shape.damaged:
+    if must_exist and expected.requires_artifacts and not files.faults:
         files.faults.extend(_phantom(kept, expected))
     return _Files(tuple(kept), files.faults, files.warnings)
 
@@ -358,9 +307,6 @@ def _check_artifact(one: WireArtifact, must_exist: bool, expected: ExpectedRetur
         files.faults.append(
             f"artifacts: type of {_short_repr(one.path)} must be one of {', '.join(ARTIFACT_TYPES)}, not {_short_repr(one.type)}"
         )
-    unknown = sorted((one.model_extra or {}).keys() - _OURS)
-    if unknown:
-        files.warnings.append(f"artifacts: {_short_repr(one.path)}: unknown fields are not kept: {_short_repr(', '.join(unknown))}")
     path, seen = _inspect(one.path, expected)
     if not isinstance(seen, FileInfo):
         if must_exist or seen.is_outside:
@@ -409,7 +355,7 @@ def _is_since(mtime: float, started_at: float) -> bool:
 def _build(wire: WireReturn, expected: ExpectedReturn, files: _Files) -> Return:
     warnings = [*_given_warnings(wire.warnings), *summary_warnings(wire.summary), *files.warnings]
     metadata = _metadata(wire, expected, warnings)
-    errors = tuple(_error(error, warnings) for error in wire.errors or ())
+    errors = tuple(_error(error) for error in wire.errors or ())
     steps = wire.next_steps
     return Return(
         status=wire.status,
@@ -446,9 +392,7 @@ def _metadata(wire: WireReturn, expected: ExpectedReturn, warnings: list[str]) -
     )
 
 
-def _error(error: WireError, warnings: list[str]) -> ErrorInfo:
-    if error.model_extra:
-        warnings.append(f"errors: unknown fields are not kept: {_short_repr(', '.join(sorted(error.model_extra)))}")
+def _error(error: WireError) -> ErrorInfo:
     return ErrorInfo(
         type=error.type,
         message=error.message,
@@ -466,7 +410,7 @@ def _given_warnings(given: Any) -> list[str]:
     return [item if isinstance(item, str) else to_json(item).decode() for item in items]
 
 
-def _bounded(faults: list[str]) -> list[str]:
+def _bounded(faults: Sequence[str]) -> list[str]:
     if len(faults) <= _MOST_FAULTS:
-        return faults
+        return list(faults)
     return [*faults[:_MOST_FAULTS], f"and {len(faults) - _MOST_FAULTS} more faults"]

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -56,8 +57,6 @@ class WorkspaceSession:
     """A delegation and its workspace."""
 
     workspace: Workspace
-    host: Workspace | None = None
-    """The workspace of its caller, the target of its changes."""
     taking: "asyncio.Future[Changes] | None" = field(default=None, repr=False)
     """The changes while they are being taken; only once."""
 
@@ -98,15 +97,15 @@ def changes_since(workspace: Workspace) -> float:
 
 async def open_session(work: "LocalRun") -> None:
     """Create the workspace, or find the one to continue in. Facts that the agent must know become warnings."""
-    if work.workspace_session is not None or (work.own_workspace is not None and work.own_workspace.task):
-        return  # all delegations of a task work in its one worktree
-    delegation, kind, host = work.delegation, work.agent.spec.workspace, work.own_workspace
+    if work.own_workspace is not None:
+        return  # below an agent with a workspace, and in the worktree of a task, all work in the same folder
+    delegation, kind = work.delegation, work.agent.spec.workspace
     seconds = max(0.0, work.remaining())
     # If this is cancelled, it is made nevertheless, and maintenance removes it unused.
     workspace, was_there = await off_loop(
-        lambda: open_workspace(work.root, delegation.session_id, kind, earlier=delegation.resumes, seconds=seconds, host=host)
+        lambda: open_workspace(work.root, delegation.session_id, kind, earlier=delegation.resumes, seconds=seconds)
     )
-    work.workspace_session, work.own_workspace = WorkspaceSession(workspace, host), workspace
+    work.workspace_session, work.own_workspace = WorkspaceSession(workspace), workspace
     if was_there:
         await off_loop(forget_candidate, workspace)
         work.notice(f"It continues in the workspace {workspace.inside}.")
@@ -172,7 +171,7 @@ async def left_in_workspace(workspace: Workspace, hunt: HarvestRequest, scratch:
     def take() -> tuple[Changes, tuple[str, ...]]:
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         taken = take_changes(workspace, message=f"{agent}\n\nSession: {workspace.session_id}", diff_in=scratch, seconds=AFTER_CRASH_SECONDS)
-        return taken, _merged_before(workspace, taken) if taken.count and taken.commit and not workspace.host else ()
+        return taken, _merged_before(workspace, taken) if taken.count and taken.commit else ()
 
     try:
         changes, merged = await off_loop(take)
@@ -218,12 +217,12 @@ async def close_session(work: "LocalRun", result: Return) -> Return:
         reason = "its changes could not be taken" if changes is None else changes.doubt
         return _not_merged(work, session, MergeResult(is_done=False, reason=reason), changes, result)
     if changes is None:
-        return _kept_return(session, None, result)
+        return _kept_return(session.workspace, None, result)
     if changes.count == 0:
         return await _remove_after_merge(work, result, changes)
     if not is_to_merge or changes.commit is None:
-        return _kept_return(session, changes, result)
-    if session.host is None and work.deps.settings.engine.ships_files:
+        return _kept_return(session.workspace, changes, result)
+    if work.deps.settings.engine.ships_files:
         reason = "its worker has another checkout of the project than its caller"
         return _not_merged(work, session, MergeResult(is_done=False, reason=reason, code="MERGE_WAITING"), changes, result)
     work.hold(result)
@@ -233,16 +232,15 @@ async def close_session(work: "LocalRun", result: Return) -> Return:
     work.notice(f"Merged into {outcome.into}.")
     result = replace(result, extra={**result.extra, "workspace": {"kind": str(session.workspace.kind), "merged_into": outcome.into}})
     if outcome.left_out:
-        return _merged_in_part(work, session, outcome, changes, result)
+        return _merged_in_part(work, session.workspace, outcome, result)
     work.hold(replace(result, warnings=(*result.warnings, MERGED_BEFORE)))
     return await _remove_after_merge(work, result, changes)
 
 
-def _merged_in_part(work: "LocalRun", session: WorkspaceSession, outcome: MergeResult, changes: Changes, result: Return) -> Return:
+def _merged_in_part(work: "LocalRun", workspace: Workspace, outcome: MergeResult, result: Return) -> Return:
     """The workspace stays, with the files that its agent may not write."""
-    workspace = session.workspace
     named = list_some(outcome.left_out, _NAMES_SHOWN)
-    how = _by_hand(session, changes, f"Look at them, then take them: remit workspaces {workspace.session_id} --merge --protected")
+    how = f"Look at them, then take them: remit workspaces {workspace.session_id} --merge --protected"
     warning = clean_text(f"Left out of the merge, because the policy does not allow {work.delegation.agent} to write them: {named}. {how}")
     extra = {**result.extra["workspace"], "left_out": list(outcome.left_out)}
     return _with_location(replace(result, warnings=(*result.warnings, warning), extra={**result.extra, "workspace": extra}), workspace)
@@ -256,14 +254,6 @@ async def _left_out(work: "LocalRun", workspace: Workspace, commit: str) -> list
     return [one for one, is_allowed in zip(writes, allowed, strict=True) if not is_allowed]
 
 
-def _refuse_merge(session: WorkspaceSession) -> MergeResult | None:
-    workspace, host = session.workspace, session.host
-    if workspace.host == ("" if host is None else host.maker):
-        return None
-    began = f"the workspace of {workspace.host}" if workspace.host else "the project itself"
-    return MergeResult(is_done=False, reason=f"it began from {began}, which its caller does not work in")
-
-
 async def _merge_changes(work: "LocalRun", session: WorkspaceSession, commit: str, result: Return) -> MergeResult:
     claim, workspace, message = threading.Lock(), session.workspace, commit_message(work.delegation)
     try:
@@ -272,14 +262,9 @@ async def _merge_changes(work: "LocalRun", session: WorkspaceSession, commit: st
         return MergeResult(is_done=False, reason=error.message if isinstance(error, RemitError) else str(error))
     seconds = max(0.0, work.remaining())
 
-    if work.agent.spec.merge == "queue" and session.host is None:
+    if work.agent.spec.merge == "queue":
         return await _queue_changes(work, workspace, commit, left_out, result)
-
-    def merge() -> MergeResult:
-        return _refuse_merge(session) or merge_permitted(
-            workspace, commit, left_out, claim, message=message, seconds=seconds, host=session.host
-        )
-
+    merge = partial(merge_permitted, workspace, commit, left_out, claim, message=message, seconds=seconds)
     merging = asyncio.ensure_future(off_loop(merge))
     try:
         return await asyncio.shield(merging)
@@ -335,16 +320,15 @@ async def _queue_changes(
 
 
 def _not_merged(work: "LocalRun", session: WorkspaceSession, outcome: MergeResult, changes: Changes | None, result: Return) -> Return:
-    """The work is done and safe, on its branch or in its folder; the project, or the caller's workspace, is unchanged."""
-    where = "the project" if session.host is None else session.host.inside
-    into = outcome.into or where
+    """The work is done and safe, on its branch or in its folder; the project is unchanged."""
+    into = outcome.into or "the project"
     files = f" ({list_some(outcome.conflicts, _NAMES_SHOWN)})" if outcome.conflicts else ""
     error = ErrorInfo(
         type="merge_conflict",
         code=outcome.code,
         message=clean_text(f"The work of {work.delegation.agent} could not be merged into {into}: {outcome.reason}{files}.")[:2000],
         recoverable=True,
-        recommendation=f"Nothing was changed in {where}; the work is {_kept_in(session, changes, has_conflicts=bool(outcome.conflicts))}",
+        recommendation=f"Nothing was changed in the project; the work is {_kept_in(session.workspace, changes, outcome)}",
     )
     result = replace(
         result,
@@ -353,34 +337,25 @@ def _not_merged(work: "LocalRun", session: WorkspaceSession, outcome: MergeResul
         errors=(*result.errors, error),
         next_steps=error.recommendation,
     )
-    return _kept_return(session, changes, result)
+    return _with_location(result, session.workspace)
 
 
-def _kept_in(session: WorkspaceSession, changes: Changes | None, *, has_conflicts: bool) -> str:
+def _kept_in(workspace: Workspace, changes: Changes | None, outcome: MergeResult) -> str:
     if changes is None or changes.doubt:
-        return f"in {session.workspace.inside}. Look at the warnings, then take it over by hand."
-    merge = f"git merge {session.workspace.branch}" if has_conflicts else f"remit workspaces {session.workspace.session_id} --merge"
-    how = _by_hand(session, changes, f"Merge it{' and resolve the conflicts' if has_conflicts else ''}: {merge}")
-    return f"on the branch {session.workspace.branch}. {how}"
+        return f"in {workspace.inside}. Look at the warnings, then take it over by hand."
+    merge = f"git merge {workspace.branch}" if outcome.conflicts else f"remit workspaces {workspace.session_id} --merge"
+    return f"on the branch {workspace.branch}. Merge it{' and resolve the conflicts' if outcome.conflicts else ''}: {merge}"
 
 
-def _by_hand(session: WorkspaceSession, changes: Changes, merge: str) -> str:
-    """In a caller's workspace the changes are applied as a diff: the branch also contains the earlier state."""
-    if session.host is not None and changes.diff is not None:
-        diff, there = os.path.relpath(changes.diff, session.host.tree), session.host.tree.relative_to(session.host.root).as_posix()
-        return f"Take it over in {there}: git add --all && git apply --3way {diff}"
-    return merge if session.workspace.branch else ""
-
-
-def _kept_return(session: WorkspaceSession, changes: Changes | None, result: Return) -> Return:
+def _kept_return(workspace: Workspace, changes: Changes | None, result: Return) -> Return:
     """Folder and branch stay; the return names them."""
-    workspace = session.workspace
     result = _with_location(result, workspace)
     if changes is None or result.next_steps:
         return result
-    where = f"on the branch {workspace.branch}" if workspace.branch else f"in {workspace.inside}"
-    how = _by_hand(session, changes, f"Merge them: remit workspaces {workspace.session_id} --merge")
-    return replace(result, next_steps=f"Its changes are {where}. {how}".rstrip())
+    kept = f"Its changes are in {workspace.inside}."
+    if workspace.branch:
+        kept = f"Its changes are on the branch {workspace.branch}. Merge them: remit workspaces {workspace.session_id} --merge"
+    return replace(result, next_steps=kept)
 
 
 def describe_workspace(workspace: Workspace) -> dict[str, Any]:
@@ -399,9 +374,8 @@ async def _remove_after_merge(work: "LocalRun", result: Return, changes: Changes
     workspace = session.workspace
     if changes.warnings:  # the folder contains something that is in no diff
         return _with_location(result, workspace)
-    below, there_is = f"{workspace.inside}/", "" if session.host is None else f"{session.host.inside}/"
-    inside = [artifact for artifact in result.artifacts if artifact.path.startswith(below)]
-    moved = {a.path: replace(a, path=f"{there_is}{a.path.removeprefix(below)}") for a in inside}
+    below = f"{workspace.inside}/"
+    moved = {a.path: replace(a, path=a.path.removeprefix(below)) for a in result.artifacts if a.path.startswith(below)}
     seen = {a.path: a for a in await off_loop(checked_artifacts, work.root, list(moved.values()))} if moved else {}
     missing = [path for path, there in moved.items() if there.path not in seen or seen[there.path].sha256 != there.sha256]
     if missing:

@@ -25,7 +25,7 @@ from remit.core.text import shorten
 from remit.runtime.policy_facts import path_facts
 from remit.system.artifact_files import read_bounded
 from remit.system.beneath import open_folder, path_inside
-from remit.system.files import atomic_write, file_lock, remove_folder, walk
+from remit.system.files import atomic_write, file_lock, remove_folder
 from remit.system.git import (
     BARE,
     COMMIT_LOCK,
@@ -44,8 +44,6 @@ METADATA = ".books"
 METADATA_FILE = "note.json"
 MOST_METADATA_BYTES = 1 << 20
 LOCK = "lock"
-REMOVAL_MARK = "clearing"
-"""Marker file in the metadata of a workspace whose removal has started: the next process completes it."""
 TAKE_OVER_SECONDS = 20.0
 
 
@@ -68,8 +66,6 @@ class Workspace:
     """The project's root relative to the repository, if it is a sub-folder."""
     made_at: float = 0.0
     """Wall clock of the file system: newer files were written in it."""
-    host: str = ""
-    """The caller's workspace that it started from, by its maker; changes are merged there, not into the project."""
     is_dirty: bool = False
     """Whether the project had uncommitted changes at its creation; they are not in it."""
     project_git_dir: str = ""
@@ -141,13 +137,13 @@ def write_metadata(workspace: Workspace) -> Workspace:
 def find_workspace(root: Path, session_id: str) -> Workspace | None:
     """The workspace of a delegation, if it and its folder exist."""
     workspace = load_workspace(root, session_id)
-    return workspace if workspace is not None and workspace.is_there and not (workspace.metadata_folder / REMOVAL_MARK).exists() else None
+    return workspace if workspace is not None and workspace.is_there else None
 
 
 def _sealed_text(workspace: Workspace) -> str:
     """The parts of a note that determine where git works and which commands it runs."""
     paths = (workspace.root, workspace.git_dir, workspace.common_dir, workspace.project_git_dir)
-    facts: tuple[str, ...] = (workspace.maker, workspace.kind, workspace.base, workspace.below, workspace.host, workspace.fetching)
+    facts: tuple[str, ...] = (workspace.maker, workspace.kind, workspace.base, workspace.below, "", workspace.fetching)
     facts += (str(workspace.task), workspace.onto) if workspace.task else ()
     return json.dumps([*map(str, paths), *facts, sorted(workspace.commands.items())])
 
@@ -168,6 +164,7 @@ def load_workspace(root: Path, session_id: str, *, is_adopted: bool = False) -> 
         fields = json.loads(read_bounded(metadata_folder(root, session_id) / METADATA_FILE, MOST_METADATA_BYTES) or b"")
         fields |= {"git_dir": Path(fields["git_dir"]), "common_dir": Path(fields["common_dir"]), "kind": WorkspaceKind(fields["kind"])}
         found = fields.pop("seal", "")
+        fields.pop("host", "")  # of older notes
         workspace = replace(Workspace(root=root, **fields), session_id=session_id)
         is_ours = is_adopted or is_sealed(_sealed_text(workspace), found)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -368,52 +365,51 @@ _SKIPPED = TOOL_FOLDERS | {".git", ".hg", ".svn", ".remit"}
 
 
 def open_workspace(
-    root: Path, session_id: str, kind: WorkspaceKind, *, earlier: str | None, seconds: float, host: Workspace | None = None, base: str = ""
+    root: Path, session_id: str, kind: WorkspaceKind, *, earlier: str | None, seconds: float, base: str = ""
 ) -> tuple[Workspace, bool]:
-    """The workspace of this delegation, and whether it existed: then it is used whatever its kind, because it contains work. A new one is
-    based on `host` if given. Raises `Misused`, `Unavailable`."""
+    """The workspace of this delegation, and whether it existed: then it is used whatever its kind, because it contains work.
+    Raises `Misused`, `Unavailable`."""
     workspace = find_workspace(root, session_id)
     if workspace is None and earlier is not None:
         workspace = take_over_workspace(root, earlier, session_id)
     if workspace is not None:
         return workspace, True
-    return make_workspace(root, session_id, kind, seconds=seconds, host=host, base=base), False
+    return make_workspace(root, session_id, kind, seconds=seconds, base=base), False
 
 
 def make_workspace(
-    root: Path, session_id: str, kind: WorkspaceKind, *, seconds: float, host: Workspace | None = None, base: str = "",
-    task: tuple[int, str] = (0, ""),
-) -> Workspace:  # fmt: skip
+    root: Path, session_id: str, kind: WorkspaceKind, *, seconds: float, base: str = "", task: tuple[int, str] = (0, "")
+) -> Workspace:
     """A new workspace. `task`: the task of the board that owns it, and the branch that its work is merged into. See `open_workspace`."""
     stop_at = time.monotonic() + min(seconds, MAKING_SECONDS)
     tree = work_root(root) / session_id
     (work_root(root) / METADATA / session_id).mkdir(mode=0o700, parents=True, exist_ok=True)
     if kind is WorkspaceKind.WORKTREE:
-        workspace = _worktree(root, session_id, tree, stop_at, host, base)
+        workspace = _worktree(root, session_id, tree, stop_at, base)
     else:
-        workspace = _copy(root, session_id, tree, stop_at, host)
+        workspace = _copy(root, session_id, tree, stop_at)
     workspace.folder.mkdir(parents=True, exist_ok=True)  # a project that is in no commit yet has no folder there
     mark = workspace.metadata_folder / "made"
     mark.touch()
     number, onto = task
-    workspace = replace(workspace, made_at=mark.stat().st_mtime, host="" if host is None else host.maker, task=number, onto=onto)
+    workspace = replace(workspace, made_at=mark.stat().st_mtime, task=number, onto=onto)
     time.sleep(FILE_TICK_SECONDS)
     return write_metadata(workspace)
 
 
-def _worktree(root: Path, session_id: str, tree: Path, stop_at: float, host: Workspace | None, begin: str) -> Workspace:
+def _worktree(root: Path, session_id: str, tree: Path, stop_at: float, begin: str) -> Workspace:
     git = Git(folder=root, stop_at=stop_at)
     try:
         top, common = Path(git.says("rev-parse", "--show-toplevel")), git.says("rev-parse", "--git-common-dir")
     except GitFailed as failed:
         raise _no_repository(root, failed) from None
-    base, is_dirty = (begin, False) if begin else _head(git) if host is None else (_snapshot(host, stop_at), False)
+    base, is_dirty = (begin, False) if begin else _head(git)
     common_dir = (root / common).resolve()
     with file_lock(common_dir / REPOSITORY_LOCK, timeout=min(LOCK_WAIT_SECONDS, max(0.0, stop_at - time.monotonic()))):
         clear_worktree(git, session_id, tree)
         git.run("worktree", "add", "--quiet", "--no-track", "-b", f"remit/{session_id}", str(tree), base)
     git_dir = Path(Git(folder=tree, stop_at=stop_at).says("rev-parse", "--absolute-git-dir"))
-    settings = settings_of(git) if host is None else host  # a running caller may have changed them
+    settings = settings_of(git)
     below = os.path.relpath(root.resolve(), top.resolve())
     workspace = Workspace(
         root=root,
@@ -447,19 +443,6 @@ def _head(git: Git) -> tuple[str, bool]:
     return base, bool(more)
 
 
-def _snapshot(host: Workspace, stop_at: float) -> str:
-    """A commit of its current state, on no branch: the base of a nested workspace."""
-    if host.kind is not WorkspaceKind.WORKTREE:
-        # Its branch would be in the copy's own repository, and removed with it.
-        raise Misused(
-            f"The caller works in a copy of the project ({host.inside}), and no worktree can be made of a copy.",
-            advice='Declare this agent with workspace = "copy" or "shared", or its caller with workspace = "worktree".',
-        )
-    with open_git(host, seconds=stop_at - time.monotonic()) as git:
-        stage_changes(git)
-        return _commit_of(git, host, f"{host.maker}: as it stood")
-
-
 def clear_worktree(git: Git, maker: str, tree: Path, *, with_branch: bool = True) -> None:
     """Remove a worktree, or what an earlier attempt left under this name."""
     if not os.path.lexists(tree) and not git.asks("show-ref", "--verify", "--quiet", f"refs/heads/remit/{maker}"):
@@ -474,7 +457,7 @@ def clear_worktree(git: Git, maker: str, tree: Path, *, with_branch: bool = True
             git.run("update-ref", "-d", f"refs/heads/remit/{maker}")
 
 
-def _copy(root: Path, session_id: str, tree: Path, stop_at: float, host: Workspace | None) -> Workspace:
+def _copy(root: Path, session_id: str, tree: Path, stop_at: float) -> Workspace:
     git_dir = work_root(root) / METADATA / f"{session_id}.git"
     for left in (tree, git_dir):
         remove_folder(left)
@@ -482,9 +465,7 @@ def _copy(root: Path, session_id: str, tree: Path, stop_at: float, host: Workspa
         root=root, session_id=session_id, maker=session_id, kind=WorkspaceKind.COPY, base="", git_dir=git_dir, common_dir=git_dir
     )  # fmt: skip
     git = Git(folder=root, stop_at=stop_at)
-    if host is not None:
-        git = replace(git, folder=host.folder, git_dir=host.git_dir, work_tree=host.tree, index=host.index)
-    objects = _objects(git, host)
+    objects = _objects(git)
     _copy_project(git, tree)
     git = Git(folder=tree, stop_at=stop_at)
     git.run("init", "--quiet", "--template=", f"--separate-git-dir={git_dir}", ".")
@@ -501,10 +482,8 @@ def _copy(root: Path, session_id: str, tree: Path, stop_at: float, host: Workspa
     return replace(workspace, base=base, commands=settings.commands, fetching=settings.fetching)
 
 
-def _objects(git: Git, host: Workspace | None) -> Path | None:
-    """The object store of the project's repository. A copy's own repository does not qualify: it is removed with the copy."""
-    if host is not None and host.kind is WorkspaceKind.COPY:
-        return None
+def _objects(git: Git) -> Path | None:
+    """The object store of the project's repository."""
     with contextlib.suppress(GitFailed):
         return (git.folder / git.says("rev-parse", "--git-path", "objects")).resolve()
     return None
@@ -524,57 +503,44 @@ def _no_repository(root: Path, failed: GitFailed) -> Misused:
 
 
 def _copy_project(git: Git, target: Path) -> None:
-    """Copy the folder of `git` to `target`."""
-    root = git.folder
-    try:
-        names = [os.fsdecode(name) for name in git.run("ls-files", "-z", "-co", "--exclude-standard").split(b"\0") if name]
-    except GitFailed:
-        names = None
-    target.mkdir(parents=True)
-    _copy_all(root, target, _walk(root) if names is None else dict.fromkeys(names), git.stop_at)
-
-
-def _copy_all(root: Path, target: Path, names: Iterable[str], stop_at: float) -> None:
+    """Copy the folder of `git` to `target`, without what git ignores; elsewhere without the folders of tools. With its times: files that
+    the agent does not touch keep their age."""
+    root, names, ignored = os.fspath(git.folder), _SKIPPED, frozenset[str]()
+    with contextlib.suppress(GitFailed):
+        listed = git.run("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory").split(b"\0")
+        names, ignored = _SKIPPED - TOOL_FOLDERS, frozenset(os.path.join(root, os.fsdecode(name).rstrip("/")) for name in listed)
     count = size = 0
-    folders: dict[str, bool] = {}
-    for name in names:
-        folder = os.path.dirname(name)
-        if folder not in folders:  # a tracked folder may be a link by now, and git still lists its files
-            folders[folder] = ".remit" not in folder.split("/") and path_inside(root, folder) == (folder or ".")
-        if not folders[folder] or name == ".remit":
-            continue
-        try:
-            found = os.lstat(root / name)
-        except OSError:
-            continue  # deleted but not committed, or removed meanwhile
-        if not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
-            continue  # a submodule, a pipe, a socket: cannot be copied
-        count, size = count + 1, size + found.st_size
+
+    def skipped(folder: str, found: list[str]) -> list[str]:
+        paths = {name: os.path.join(folder, name) for name in found}
+        return [name for name, path in paths.items() if name in names or path in ignored or not _is_copied(path)]
+
+    def copy(source: str, copied: str) -> None:
+        nonlocal count, size
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            count, size = count + 1, size + os.lstat(source).st_size
+            shutil.copy2(source, copied, follow_symlinks=False)
         if count > MOST_FILES or size > MOST_BYTES:
             raise Misused(
                 f"The project is too large to be copied: more than {MOST_FILES} files or {MOST_BYTES >> 20} MiB.",
                 advice='Ignore what need not be copied (.gitignore), or declare the agent with workspace = "worktree".',
             )
-        if time.monotonic() > stop_at:
+        if time.monotonic() > git.stop_at:
             raise Unavailable("The project could not be copied in the available time.", advice="Give the delegation a longer timeout.")
-        _copy_one(root / name, target / name)
 
-
-def _copy_one(source: Path, target: Path) -> None:
-    """With its times: files that the agent did not touch keep their age."""
-    target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        shutil.copy2(source, target, follow_symlinks=False)
-    except FileNotFoundError:
-        return  # removed meanwhile
-    except OSError as error:
-        raise Unavailable(f"{source} could not be copied: {error.strerror or error}.", advice="Make it readable, or ignore it.") from None
+        shutil.copytree(root, target, symlinks=True, ignore=skipped, copy_function=copy)
+    except (OSError, RecursionError) as error:
+        raise Unavailable(f"The project could not be copied: {error}.", advice="Make its files readable, or ignore them.") from None
 
 
-def _walk(root: Path) -> Iterator[str]:
-    for folder, folders, files in walk(root):
-        folders[:] = [name for name in folders if name not in _SKIPPED]
-        yield from (os.path.relpath(os.path.join(folder, name), root) for name in files if name not in _SKIPPED)
+def _is_copied(path: str) -> bool:
+    """Files, links and folders; not pipes and sockets."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)
 
 
 # ---- merging
@@ -590,7 +556,7 @@ _QUOTED = re.compile(r"^error: [^']*'([^']+)'", re.MULTILINE)
 class MergeResult:
     is_done: bool
     into: str = ""
-    """The branch of the project, or the folder of the caller's workspace."""
+    """The branch of the project."""
     conflicts: tuple[str, ...] = ()
     """Conflicting files, relative to the repository."""
     reason: str = ""
@@ -628,28 +594,6 @@ def merge(workspace: Workspace, commit: str, claim: threading.Lock, *, seconds: 
             git.run("merge", "--ff-only", "--no-autostash", "--no-stat", "--quiet", target)
         except GitFailed as failed:
             return MergeResult(is_done=False, into=into, conflicts=named_files(failed.words), reason=why_not_merged(failed, "the project"))
-    return MergeResult(is_done=True, into=into)
-
-
-def merge_into_workspace(workspace: Workspace, commit: str, host: Workspace, claim: threading.Lock, *, seconds: float) -> MergeResult:
-    """Merge the changes of `commit` since its base into the caller's workspace, beside changes made there since."""
-    into = host.inside
-    try:
-        with open_git(host, seconds=min(seconds, MERGING_SECONDS)) as git:
-            stage_changes(git)
-            tree = git.says("write-tree")
-            target: str | MergeResult = commit
-            if tree != git.says("rev-parse", f"{workspace.base}^{{tree}}"):
-                ours = git.says("commit-tree", tree, "-p", workspace.base, "-m", f"{host.maker}: before {workspace.branch}")
-                target = _merge_trees(git, ours, commit, into)
-            if isinstance(target, MergeResult):
-                return target
-            if not claim.acquire(blocking=False):
-                return MergeResult(is_done=False, into=into, reason="it was stopped before the merge")
-            git.run("read-tree", "-m", "-u", tree, target)
-    except GitFailed as failed:
-        reason = why_not_merged(failed, "the caller's workspace")
-        return MergeResult(is_done=False, into=into, conflicts=named_files(failed.words), reason=reason)
     return MergeResult(is_done=True, into=into)
 
 

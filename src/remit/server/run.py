@@ -138,7 +138,7 @@ class Apis:
         if "metrics" in names:
             from remit.runtime.telemetry.metrics import prometheus_page
 
-            found += metrics_routes(prometheus_page(self._remit.engine, self._remit.directory.find, self._remit.clock))
+            found += metrics_routes(prometheus_page(self._remit.engine, self._remit.directory.find))
         place = self._bound.http_place
         is_unix = place is None or place.path is not None
         hosts = [] if place is None or is_unix else [place.host, str(listening.getsockname()[0])]

@@ -55,7 +55,7 @@ def total(found: dict[tuple[str, tuple[tuple[str, str], ...]], float], name: str
 
 
 async def test_prometheus_page_has_the_counts(remit: Remit) -> None:
-    page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
+    page = prometheus_page(remit.engine, remit.directory.find)
     for fail in (False, False, True):
         await remit.delegate("shelf.look", fail=fail)
     running = await remit.start("waits")
@@ -71,16 +71,13 @@ async def test_prometheus_page_has_the_counts(remit: Remit) -> None:
     assert (total(found, "delegation_running", target="waits"), total(found, "delegation_queued", target="waits")) == (1, 1)
     assert total(found, "delegation_latency_seconds_bucket", le="+Inf") == total(found, "delegation_latency_seconds_count") == 3
     assert total(found, "delegation_latency_seconds_bucket", le="30.0") == 3
-    assert found["delegation_success_rate", ()] == pytest.approx(2 / 3)
-    assert total(found, "delegation_errors_by_operation", target="shelf", operation="look") == pytest.approx(1 / 3)
-    assert 0 < found["delegation_latency_p99_seconds", ()] < 5
     await remit.cancel(queued.session_id)
     await remit.cancel(running.session_id)
     assert total(samples(page), "delegation_running") == 0
 
 
 async def test_label_values_are_bounded_for_any_request(remit: Remit) -> None:
-    page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
+    page = prometheus_page(remit.engine, remit.directory.find)
     for number in range(5):
         await remit.delegate(f"invented{number}")
     ORIGIN.set(Origin(caller_info=CallerInfo("token:alice", "http", "talk 7")))
@@ -107,7 +104,7 @@ async def test_metrics_page_needs_a_grant(remit: Remit, principal: Principal, st
     import httpx
     from starlette.applications import Starlette
 
-    app = Starlette(routes=metrics_routes(prometheus_page(remit.engine, remit.directory.find, remit.clock)))
+    app = Starlette(routes=metrics_routes(prometheus_page(remit.engine, remit.directory.find)))
 
     async def authenticated(scope: Any, receive: Any, send: Any) -> None:
         scope["remit.principal"] = principal
@@ -126,7 +123,7 @@ async def test_metrics_page_needs_a_grant(remit: Remit, principal: Principal, st
 async def test_every_alert_rule_uses_existing_metrics(remit: Remit) -> None:
     import yaml
 
-    page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
+    page = prometheus_page(remit.engine, remit.directory.find)
     await remit.delegate("shelf.look")
     found = samples(page)
     given: dict[str, set[str]] = {}

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from remit.core.agents import WorkspaceKind
 from remit.core.budget import Budget, Limits
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Misused, Unavailable
@@ -108,8 +107,7 @@ class TemporalEngine(EmbeddedEngine):
             return True
         assert submission.agent is not None
         spec = submission.agent.spec
-        own_folder = spec.workspace in (WorkspaceKind.WORKTREE, WorkspaceKind.COPY)
-        if caller.own_workspace is not None and not own_folder:
+        if caller.own_workspace is not None:
             return False
         return not serves or spec.spread or submission.spread or self.scheduler.room(agent) <= 0
 
@@ -406,8 +404,8 @@ class TemporalEngine(EmbeddedEngine):
             for process, targets in sorted(heard.items())
         ]
 
-    def limit_slots(self, agent: str, slots: int | None, *, is_default: bool = False) -> None:
-        super().limit_slots(agent, slots, is_default=is_default)
+    def limit_slots(self, agent: str, slots: int | None) -> None:
+        super().limit_slots(agent, slots)
         if self._workers is not None:
             self._workers.serve_later(target_of(agent))
 

@@ -1,9 +1,9 @@
 """Metrics of an open `Remit` on the OpenTelemetry SDK: for a collector (OTLP) and for Prometheus (`/metrics`).
 
-Counts the work of this process from the first read; rates and the p99 cover the last five minutes. The number of series is bounded:
+Counts the work of this process; rates and percentiles are computed from the counts, as the alert rules do. The number of series is bounded:
 unregistered agents, and names beyond a limit, count as `(others)`; sessions and users are never labels."""
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,10 +12,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.resources import Resource
 
-from remit.core.deadline import SYSTEM_CLOCK, Clock
 from remit.core.lifecycle import LifecycleEvent, LifecycleKind
-from remit.core.metrics import Metrics as RecentMetrics
-from remit.core.metrics import Tally, metrics_of
 from remit.core.model_messages import ModelCall
 from remit.core.result import StopReason
 from remit.core.states import State
@@ -30,40 +27,15 @@ MAX_SERIES = 200
 SDK's limit of 2,000 series."""
 PRINCIPALS = ("orchestrator", "token", "delegation")
 """Kinds of principals; all others count as `other`."""
-WINDOW_PARTS = 10
 _NOT_TIMED = (State.REFUSED, State.CANCELLED)
-
-
-class Window:
-    """Tallies of the last five minutes, in slices: the oldest is dropped when a new one starts."""
-
-    def __init__(self, seconds: float = names.WINDOW_SECONDS) -> None:
-        self._seconds = seconds / WINDOW_PARTS
-        self._parts: deque[tuple[int, Tally]] = deque(maxlen=WINDOW_PARTS)
-
-    def add(self, at: float, agent: str, state: State, seconds: float | None, *, is_unavailable: bool = False) -> None:
-        number = int(at // self._seconds)
-        if not self._parts or self._parts[-1][0] < number:  # after the clock was set back, the newest slice continues
-            self._parts.append((number, Tally()))
-        self._parts[-1][1].add(agent, state, seconds, 0, 0.0, is_unavailable=is_unavailable)
-
-    def read(self, now: float) -> RecentMetrics:
-        oldest = int(now // self._seconds) - WINDOW_PARTS + 1
-        merged = Tally()
-        for number, tally in list(self._parts):
-            if number >= oldest:
-                merged.merge(tally)
-        return metrics_of(merged, since=now - self._seconds * WINDOW_PARTS, until=now)
 
 
 class EngineMetrics:
     """The instruments of one engine, read by one reader of the SDK."""
 
-    def __init__(self, find: Find, live: Live, reader: MetricReader, resource: Resource | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, find: Find, live: Live, reader: MetricReader, resource: Resource | None = None) -> None:
         self._find = find
         self._live = live
-        self._clock = clock
-        self._window = Window()
         self._labels: set[tuple[str, str, str]] = set()
         self._provider = MeterProvider([reader], resource or Resource.get_empty(), shutdown_on_exit=False)
         meter = self._provider.get_meter(names.SCOPE)
@@ -112,7 +84,6 @@ class EngineMetrics:
             self._count(names.COST, (target, operation), event.cost)
         is_unavailable = event.result is not None and event.result.stop_reason is StopReason.UNAVAILABLE
         self._count(names.FAILED_START, (target, operation), float(is_unavailable))
-        self._window.add(event.at, f"{target}.{operation}" if operation else target, state, seconds, is_unavailable=is_unavailable)
 
     def _names(self, event: LifecycleEvent) -> tuple[str, str, str]:
         principal = (event.principal or PRINCIPALS[0]).partition(":")[0]
@@ -138,24 +109,15 @@ class EngineMetrics:
         return observe
 
     def _gauge(self, instrument: Instrument) -> Mapping[tuple[str, ...], float]:
-        if instrument in (names.RUNNING, names.QUEUED):
-            live = [one for one in list(self._live().values()) if (one.state is State.QUEUED) == (instrument is names.QUEUED)]
-            return Counter((one.delegation.agent.partition(".")[0],) for one in live)
-        recent = self._window.read(self._clock.wall())
-        by_target, by_operation = names.ERROR_RATES
-        several = {by_target: recent.errors_by_target, by_operation: recent.errors_by_operation, names.AVAILABLE: recent.availability}
-        if instrument in several:
-            shares = several[instrument].items()
-            return {tuple(name.partition(".")[::2])[: len(instrument.labels)]: one.rate for name, one in shares if one.rate is not None}
-        value = dict(zip(names.RATES, (recent.success.rate, recent.timeout.rate, recent.latency["p99"]), strict=True))[instrument]
-        return {} if value is None else {(): value}
+        live = [one for one in list(self._live().values()) if (one.state is State.QUEUED) == (instrument is names.QUEUED)]
+        return Counter((one.delegation.agent.partition(".")[0],) for one in live)
 
 
 def _labelled(instrument: Instrument, values: Sequence[str]) -> dict[str, str]:
     return dict(zip(instrument.labels, values, strict=True))
 
 
-def prometheus_page(engine: Engine, find: Find, clock: Clock = SYSTEM_CLOCK) -> Callable[[str], tuple[bytes, str]]:
+def prometheus_page(engine: Engine, find: Find) -> Callable[[str], tuple[bytes, str]]:
     """Creates the page and its content type from the Accept header: Prometheus text format, or OpenMetrics on request."""
     from opentelemetry.exporter.prometheus import PrometheusMetricReader
     from prometheus_client import CollectorRegistry
@@ -163,7 +125,7 @@ def prometheus_page(engine: Engine, find: Find, clock: Clock = SYSTEM_CLOCK) -> 
 
     registry = CollectorRegistry()
     reader = PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=registry)
-    engine.listen(EngineMetrics(find, engine.live, reader, clock=clock).on_event, names.METRIC_EVENTS)
+    engine.listen(EngineMetrics(find, engine.live, reader).on_event, names.METRIC_EVENTS)
     open_metrics = "application/openmetrics-text"
 
     def page(accept: str = "") -> tuple[bytes, str]:

@@ -9,17 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from remit.core.lifecycle import LifecycleKind
-from remit.core.metrics import (
-    AVAILABILITY,
-    ERRORS_BY_OPERATION,
-    ERRORS_BY_TARGET,
-    FAILED_STARTS,
-    LATENCY_P99,
-    SUCCESS_RATE,
-    TIMEOUT_RATE,
-    TOTAL,
-    Metric,
-)
+from remit.core.metrics import FAILED_STARTS, LATENCY_P99, TOTAL
 from remit.core.ports import AgentPort
 from remit.core.states import LIVE, State
 from remit.runtime.local_context import LocalRun
@@ -108,12 +98,6 @@ MODEL_TOKENS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 2
 """These two as the conventions recommend."""
 
 
-def _recent(metric: Metric, words: str, labels: tuple[str, ...] = (), unit: str = "") -> Instrument:
-    return Instrument(metric.name, Kind.GAUGE, f"Of the last {WINDOW_SECONDS:g} s{words}", unit, labels)
-
-
-WINDOW_SECONDS = 300.0
-"""Period of the gauges `RATES` and `ERROR_RATES`."""
 ENDED = Instrument(TOTAL.name, Kind.COUNTER, "Delegations that ended, by state", labels=("target", "operation", "state", "principal"))
 STARTED = Instrument("delegation.started", Kind.COUNTER, "Delegations whose agent was started", labels=("target", "operation"))
 RUNNING = Instrument("delegation.running", Kind.GAUGE, "Delegations running now", labels=("target",))
@@ -128,16 +112,6 @@ FAILED_START = Instrument(
     FAILED_STARTS.name, Kind.COUNTER, "Delegations whose agent could not be started or reached", labels=("target", "operation"),
 )  # fmt: skip
 VISITS = Instrument("door.requests", Kind.COUNTER, "Requests at the APIs; code: why refused", labels=("door", "code"))
-RATES = (
-    _recent(SUCCESS_RATE, f": {SUCCESS_RATE.words}"),
-    _recent(TIMEOUT_RATE, f": {TIMEOUT_RATE.words}"),
-    _recent(LATENCY_P99, ", right to 1 %", unit="s"),
-)
-ERROR_RATES = (
-    _recent(ERRORS_BY_TARGET, f": {ERRORS_BY_TARGET.words}", ("target",)),
-    _recent(ERRORS_BY_OPERATION, f": {ERRORS_BY_OPERATION.words}", ("target", "operation")),
-)
-AVAILABLE = _recent(AVAILABILITY, f": {AVAILABILITY.words}", ("target", "operation"))
 MODEL_LABELS = (str(Attribute.OPERATION), str(Attribute.PROVIDER), str(Attribute.MODEL), str(Attribute.ERROR))
 MODEL_DURATION = Instrument(
     "gen_ai.client.operation.duration", Kind.HISTOGRAM, "Of questions to language models", "s", MODEL_LABELS, MODEL_SECONDS
@@ -146,10 +120,7 @@ MODEL_USAGE = Instrument(
     "gen_ai.client.token.usage", Kind.HISTOGRAM, "Tokens of questions to language models", "{token}",
     (*MODEL_LABELS[:-1], str(Attribute.TOKEN_TYPE)), MODEL_TOKENS,
 )  # fmt: skip
-INSTRUMENTS = (
-    ENDED, STARTED, RUNNING, QUEUED, LATENCY, TOKENS, COST, FAILED_START, VISITS, *RATES, *ERROR_RATES, AVAILABLE, MODEL_DURATION,
-    MODEL_USAGE,
-)  # fmt: skip
+INSTRUMENTS = (ENDED, STARTED, RUNNING, QUEUED, LATENCY, TOKENS, COST, FAILED_START, VISITS, MODEL_DURATION, MODEL_USAGE)
 METRIC_EVENTS = (
     LifecycleKind.STARTED, LifecycleKind.COMPLETED, LifecycleKind.FAILED, LifecycleKind.ADMITTED, LifecycleKind.TURNED_AWAY,
 )  # fmt: skip

@@ -8,7 +8,6 @@ An invalid request raises `DelegateError` and nothing runs. Everything else, als
 import asyncio
 import contextlib
 import json
-import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
@@ -201,25 +200,6 @@ def needs(extra: str, *packages: str) -> Iterator[None]:
         raise ModuleNotFoundError(f"{name} is not installed: pip install 'remit[{extra}]'", name=error.name) from None
 
 
-_PARAMETERS = "Parameters of the operation by name, as listed in this tool's description: a JSON object, written as text."
-
-
-def _strict(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The strict form of an `inputSchema`."""
-    needed = frozenset(schema.get("required", ()))
-    properties = {name: one if name in needed else _or_null(one) for name, one in schema["properties"].items()}
-    properties["parameters"] = {"type": "string", "description": _PARAMETERS}
-    return {**schema, "properties": properties, "required": list(properties), "additionalProperties": False}
-
-
-def _or_null(one: Mapping[str, Any]) -> dict[str, Any]:
-    values = {"enum": [*one["enum"], None]} if "enum" in one else {}
-    return {**one, **values, "type": [one["type"], "null"]}
-
-
-LOOK_SECONDS = 1.0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """The outcome of a call."""
@@ -242,14 +222,10 @@ class Toolbox:
         among: Callable[[AgentSpec], bool] | None = None,
         *,
         characters: int = SHOWN_CHARACTERS,
-        strict: bool = False,
     ) -> None:
-        """`remit` is open. `among`: the offered agents; `characters`: maximum length of a result for the model; `strict`: use a schema for
-        strict modes, in which parameters are JSON text."""
-        self.is_strict = strict
+        """`remit` is open. `among`: the offered agents; `characters`: maximum length of a result for the model."""
         self._tool = DelegateTool(remit, among)
         self._loop = remit.loop
-        self._process = os.getpid()
         self._characters = checked_limit(characters)
         self._given = ReadableResults()
         self._definition: tuple[tuple[AgentSpec, ...], dict[str, Any]] | None = None
@@ -261,57 +237,38 @@ class Toolbox:
         """Name, description and `inputSchema` for the current directory."""
         specs = self._tool.catalogue.specs
         if self._definition is None or self._definition[0] is not specs:
-            definition = self._tool.schema()
-            self._definition = (specs, {**definition, "inputSchema": _strict(definition["inputSchema"])} if self.is_strict else definition)
+            self._definition = (specs, self._tool.schema())
             self._can_read = any(spec.name == READ for spec in specs)
         return self._definition[1]
 
     async def answer(self, arguments: object) -> Answer:
         """Answers anything that a model writes. Cancelling the call cancels the delegation."""
         if asyncio.get_running_loop() is self._loop:
-            self._require_same_process()
             return await self._answer(arguments)
         return await asyncio.wrap_future(self._submit(arguments))
 
     def answer_blocking(self, arguments: object) -> Answer:
         """The same for a thread that may block; not for the loop's own thread, which would wait for ever."""
-        with contextlib.suppress(RuntimeError):
-            if asyncio.get_running_loop() is self._loop:
-                raise Misused(
-                    "A blocking call on the loop that executes it would never end.",
-                    advice="Await the call, or make it from another thread: await asyncio.to_thread(…).",
-                )
-        future = self._submit(arguments)
+        if self._is_in_loop():
+            raise Misused(
+                "A blocking call on the loop that executes it would never end.",
+                advice="Await the call, or make it from another thread: await asyncio.to_thread(…).",
+            )
         try:
-            return self._wait_for(future)
+            return self._submit(arguments).result()
         except CancelledError:
             raise Stopped("The delegation around this call was stopped.") from None
-        except BaseException:  # an interrupt of the waiting thread cancels the call
-            future.cancel()
-            raise
+
+    def _is_in_loop(self) -> bool:
+        with contextlib.suppress(RuntimeError):
+            return asyncio.get_running_loop() is self._loop
+        return False
 
     def _submit(self, arguments: object) -> Future[Answer]:
         """Run on the loop of the `Remit`, in the caller's context."""
-        self._require_same_process()
         if not self._loop.is_running():
-            raise _closed_error()
+            raise Misused("The loop of this Remit has ended.", advice="Keep it open while its tool is used.")
         return asyncio.run_coroutine_threadsafe(self._answer(arguments), self._loop)
-
-    def _wait_for(self, future: Future[Answer]) -> Answer:
-        """Also detects that the loop ended meanwhile and will never answer."""
-        while True:
-            try:
-                return future.result(timeout=LOOK_SECONDS)
-            except TimeoutError:
-                if future.done():
-                    raise
-                if not self._loop.is_running():
-                    raise _closed_error() from None
-
-    def _require_same_process(self) -> None:
-        """Raise after a fork, where the loop only appears to run."""
-        if os.getpid() != self._process:
-            raise Misused("This process was forked from the one that opened the Remit.", advice="Delegate there, or open a Remit here.")
 
     async def _answer(self, arguments: object) -> Answer:
         try:
@@ -340,25 +297,6 @@ class Toolbox:
         definition = self.definition()
         return {"title": definition["name"], "description": definition["description"], **definition["inputSchema"]}
 
-    def for_openai_chat(self) -> list[dict[str, Any]]:
-        """`tools` for Chat Completions and compatible servers."""
-        is_strict = {"strict": True} if self.is_strict else {}
-        return [{"type": "function", "function": {**self._named(), "parameters": self.definition()["inputSchema"], **is_strict}}]
-
-    def for_openai_responses(self) -> list[dict[str, Any]]:
-        """`tools` for the Responses API, which is strict by default."""
-        definition = self.definition()["inputSchema"]
-        return [{"type": "function", **self._named(), "parameters": definition, "strict": self.is_strict}]
-
-    def for_anthropic(self) -> list[dict[str, Any]]:
-        """`tools` for the Messages API."""
-        is_strict = {"strict": True} if self.is_strict else {}
-        return [{**self._named(), "input_schema": self.definition()["inputSchema"], **is_strict}]
-
-    def for_google(self) -> list[dict[str, Any]]:
-        """`tools` for Gemini's `generate_content` (google-genai)."""
-        return [{"function_declarations": [{**self._named(), "parameters_json_schema": self.definition()["inputSchema"]}]}]
-
     async def call(self, name: str, arguments: Mapping[str, Any] | str | None) -> str:
         """The result as JSON text for the model. Invalid calls are answered too and never raise.
 
@@ -367,24 +305,10 @@ class Toolbox:
             return self._unknown(name)
         return (await self.answer(arguments)).text
 
-    def call_blocking(self, name: str, arguments: Mapping[str, Any] | str | None) -> str:
-        """`call` for a thread that may block, while the loop of the `Remit` runs on another."""
-        if name != DelegateTool.name:
-            return self._unknown(name)
-        return self.answer_blocking(arguments).text
-
-    def _named(self) -> dict[str, Any]:
-        definition = self.definition()
-        return {"name": definition["name"], "description": definition["description"]}
-
     def _unknown(self, name: str) -> str:
         fault = f"There is no tool {str(name)[:80]!r}."
         error = DelegateError(fault, advice="The only tool is delegate: call that.", details={"tools": [DelegateTool.name]})
         return shorten_error(error, self._characters)
-
-
-def _closed_error() -> Misused:
-    return Misused("The loop of this Remit has ended.", advice="Keep it open while its tool is used.")
 
 
 def _object(arguments: object) -> object:

@@ -23,13 +23,11 @@ def delegate_tool(
     among: Callable[[AgentSpec], bool] | None = None,
     *,
     characters: int = SHOWN_CHARACTERS,
-    strict: bool = False,
 ) -> BaseTool:
     """`remit` is open. `among`: the offered agents; `characters`: maximum length of a result for the model.
 
-    `strict`: for models bound with `strict=True`, as `create_agent` binds OpenAI's with a `response_format`; parameters are JSON text
-    there. `ainvoke` works on any loop; `invoke` on any thread except that of the loop that the `Remit` was opened on."""
-    toolbox = Toolbox(remit, among, characters=characters, strict=strict)
+    `ainvoke` works on any loop; `invoke` on any thread except that of the loop that the `Remit` was opened on."""
+    toolbox = Toolbox(remit, among, characters=characters)
     offer = toolbox.definition()
     tool = _Delegate(name=DelegateTool.name, description=offer["description"], args_schema=offer["inputSchema"], handle_tool_error=True)
     tool._toolbox = toolbox

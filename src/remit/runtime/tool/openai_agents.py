@@ -20,11 +20,9 @@ def delegate_tool(
     among: Callable[[AgentSpec], bool] | None = None,
     *,
     characters: int = SHOWN_CHARACTERS,
-    strict: bool = False,
 ) -> FunctionTool:
-    """`remit` is open. `among`: the offered agents; `characters`: maximum length of a result for the model; `strict`: for OpenAI's strict
-    mode, in which parameters are JSON text."""
-    toolbox = Toolbox(remit, among, characters=characters, strict=strict)
+    """`remit` is open. `among`: the offered agents; `characters`: maximum length of a result for the model."""
+    toolbox = Toolbox(remit, among, characters=characters)
     offer = toolbox.definition()
 
     async def call(ctx: Any, arguments: str) -> str:
@@ -41,7 +39,7 @@ def delegate_tool(
         description=offer["description"],
         params_json_schema=offer["inputSchema"],
         on_invoke_tool=call,
-        strict_json_schema=strict,
+        strict_json_schema=False,
         is_enabled=rebuild,
     )
     return tool

@@ -27,12 +27,10 @@ def delegate_toolset(
     *,
     characters: int = SHOWN_CHARACTERS,
     retries: int | None = None,
-    strict: bool = False,
 ) -> AbstractToolset[Any]:
     """`remit` is open. `among`: the offered agents; `characters`: maximum length of a result for the model; `retries`: how often a faulty
-    call is returned for correction, None: the agent's default for tools; `strict`: for strict modes of vendors, in which parameters are
-    JSON text."""
-    return DelegateToolset(Toolbox(remit, among, characters=characters, strict=strict), retries)
+    call is returned for correction, None: the agent's default for tools."""
+    return DelegateToolset(Toolbox(remit, among, characters=characters), retries)
 
 
 class DelegateToolset(AbstractToolset[Any]):
@@ -52,7 +50,7 @@ class DelegateToolset(AbstractToolset[Any]):
             name=offer["name"],
             description=offer["description"],
             parameters_json_schema=offer["inputSchema"],
-            strict=self._toolbox.is_strict,
+            strict=False,
         )
         most = ctx.max_retries if self._retries is None else self._retries
         return {definition.name: ToolsetTool(toolset=self, tool_def=definition, max_retries=most, args_validator=_ANY_OBJECT)}
