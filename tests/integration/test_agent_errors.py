@@ -145,7 +145,7 @@ async def test_value_is_checked_against_the_return_annotation(tmp_path: Path) ->
         for name in ("inline", "thread", "process"):
             done = await remit.delegate(f"count.{name}", value=[1, "2"])
             assert (done.status, done.stop_reason, done.errors[0].code) == ("failed", "invalid_return", "VALIDATION_FAILED")
-            assert done.errors[0].message == "data.1 must be a whole number, not '2'"
+            assert done.errors[0].message == "data.1 must be a valid integer, not '2'"
             (saved,) = done.artifacts
             assert (tmp_path / saved.path).read_text() == "[1, '2']", "the original value is kept"
             assert (await remit.delegate(f"count.{name}", value=[1, 2])).data == [1, 2]

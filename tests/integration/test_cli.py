@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -47,7 +48,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("broken",), 1, "it [bold]broke[/bold]"),
         (("blocked",), 4, "Get one."),
         (("nobody",), 5, "no agent named 'nobody'"),
-        (("echo", "text=x", "times=often"), 5, "times must be a whole number, not 'often'"),
+        (("echo", "text=x", "tims=2"), 5, "tims: there is no such parameter (did you mean times?)"),
+        (("echo", "text=x", "times=often"), 1, "times must be a valid integer"),
     ],
 )
 def test_delegate_prints_the_return_and_exits_by_outcome(project: Path, arguments: tuple[str, ...], code: int, expected: str) -> None:
@@ -194,7 +196,7 @@ def test_agents_lists_parameters_and_load_problems(tmp_path: Path) -> None:
     assert {"echo", "slow", "again"} <= {agent["name"] for agent in listed["agents"]}
     assert any("bad.py (line 1): RuntimeError: oops" in problem for problem in listed["problems"])
     one = remit(tmp_path, "agents", "echo").stdout
-    assert "  from       .remit/agents/mine.py:echo\n" in one
+    assert re.search(r"source +\.remit/agents/mine\.py:echo\n", one)
     assert "Say it again." in one
     for name, output in (("ecko", "Did you mean echo?"), ("half", "half is declared in .remit/agents/half.md but was not loaded: ")):
         done = remit(tmp_path, "agents", name)

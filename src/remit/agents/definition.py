@@ -21,7 +21,7 @@ from remit.core.agents import AgentSpec, Answers, Isolation, WorkspaceKind, requ
 from remit.core.cache import cache_seconds
 from remit.core.choice import By
 from remit.core.errors import Misused
-from remit.core.parameters import WrongParameters, declared_names
+from remit.core.parameters import named_parameters
 from remit.core.policy import Effect
 from remit.system.packages import offered
 
@@ -559,16 +559,5 @@ def checked_task(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def checked_parameters(spec: AgentSpec, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters under the agent's own names, with all that its schema requires, and none that it excludes. Raises `Misused`."""
-    properties, required = spec.parameters_schema.get("properties", ()), spec.parameters_schema.get("required", ())
-    parameters = declared_names(parameters, properties, spec.name)
-    unknown = [name for name in parameters if name not in properties]
-    if unknown and spec.parameters_schema.get("additionalProperties") is False:
-        raise WrongParameters(spec.name, [(name, ": there is no such parameter") for name in unknown], tuple(properties))
-    missing = [name for name in required if name != "task" and parameters.get(name) is None]
-    if missing:
-        raise Misused(
-            f"Parameters of {spec.name}: {', '.join(missing)}: required.",
-            code="INVALID_PARAMETERS",
-            advice=f"{spec.name} takes {', '.join(f'{name}=…' for name in required)}.",
-        )
-    return checked_task(spec.name, parameters) if "task" in required or "task" in parameters else dict(parameters)
+    named = named_parameters(spec.name, spec.parameters_schema, parameters)
+    return checked_task(spec.name, named) if "task" in named else named

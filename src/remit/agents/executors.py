@@ -7,19 +7,16 @@ with the `Definition` and `ExecutorDeps` and returns an `AgentPort`. An installe
 import asyncio
 import importlib
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import SchemaValidator, ValidationError, core_schema
-
-from remit.agents.function import FunctionAgent, wrong_parameters
+from remit.agents.function import FunctionAgent
 from remit.agents.process.target import Place, Target, target_of
 from remit.agents.python_files import FileAgent
 from remit.core.agents import AgentSpec, Isolation
 from remit.core.context import Context
-from remit.core.parameters import declared_names
 from remit.core.ports import AgentPort
 from remit.system.threads import off_loop
 
@@ -98,7 +95,7 @@ class ProcessAgent:
     """Executes a `FunctionAgent` in its own process. Only built-in agents get models: others delegate to a model agent, which is recorded
     and limited."""
 
-    __slots__ = ("_agent", "_deps", "_used", "_validator", "spec", "target")
+    __slots__ = ("_agent", "_deps", "_used", "_wire", "spec", "target")
 
     def __init__(self, agent: FunctionAgent | FileAgent, deps: ExecutorDeps, used: Callable[[Target], None]) -> None:
         self._agent = agent
@@ -106,16 +103,10 @@ class ProcessAgent:
         self._used = used
         self.spec: AgentSpec = agent.spec
         self.target: Target = agent.target if isinstance(agent, FileAgent) else target_of(agent.function)
-        self._validator: ParametersValidator | None = None
+        self._wire = self.target.to_wire()
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """A file is not imported for this: plain types are checked by its schema, the rest where it is loaded."""
-        if isinstance(self._agent, FunctionAgent):
-            self._agent.check(parameters)
-        else:
-            if self._validator is None:
-                self._validator = ParametersValidator(self.spec, self._agent.converted)
-            self._validator.check(parameters)
+        self._agent.check(parameters)
         return parameters
 
     async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
@@ -123,81 +114,26 @@ class ProcessAgent:
 
         self._used(self.target)
         is_ours = self.target.place is Place.MODULE and self.target.module.startswith(_OURS)
-        job = Job(self.target.to_wire(), self._deps.models if is_ours else None, is_listed=is_ours and self.spec.name not in _KEYED)
+        job = Job(self._wire, self._deps.models if is_ours else None, is_listed=is_ours and self.spec.name not in _KEYED)
         # The worker validates the recorded parameters again: `arguments` are not all JSON.
         return await self._deps.processes.run(job, ctx)
-
-
-class ParametersValidator:
-    """Checks parameters by an agent's schema, as far as plain types go."""
-
-    def __init__(self, spec: AgentSpec, converted: Collection[str] = ()) -> None:
-        """`converted`: parameters of which any value is accepted here."""
-        self._agent = spec.name
-        self._names = spec.parameters_schema.get("properties", {})
-        self._validator = SchemaValidator(_parameters_schema(spec.parameters_schema, converted))
-
-    def check(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Parameters under their declared names. Raises `Misused` with each fault."""
-        known = parameters.keys() <= self._names.keys()
-        named = dict(parameters) if known else declared_names(parameters, self._names, self._agent)
-        try:
-            checked: dict[str, Any] = self._validator.validate_python(named)
-        except ValidationError as error:
-            raise wrong_parameters(self._agent, error, tuple(self._names)) from None
-        return checked
-
-
-def _parameters_schema(schema: Mapping[str, Any], converted: Collection[str]) -> core_schema.CoreSchema:
-    required = schema.get("required", ())
-    fields = {
-        name: core_schema.typed_dict_field(_value_schema({} if name in converted else value), required=name in required)
-        for name, value in schema.get("properties", {}).items()
-    }
-    return core_schema.typed_dict_schema(fields, extra_behavior="forbid" if schema.get("additionalProperties") is False else "allow")
-
-
-def _value_schema(schema: Mapping[str, Any]) -> core_schema.CoreSchema:
-    if "anyOf" in schema:
-        kinds = [_value_schema(one) for one in schema["anyOf"] if one.get("type") != "null"]
-        found = kinds[0] if len(kinds) == 1 else core_schema.union_schema([*kinds])
-        return found if len(kinds) == len(schema["anyOf"]) else core_schema.nullable_schema(found)
-    match schema.get("type"):
-        case "array":
-            return core_schema.list_schema(_value_schema(schema.get("items", {})))
-        case "string" if "format" in schema:
-            return core_schema.any_schema()
-        case str(kind):
-            return _PLAIN.get(kind, core_schema.any_schema())
-    return core_schema.any_schema()
-
-
-_PLAIN: Mapping[str, core_schema.CoreSchema] = {
-    "integer": core_schema.int_schema(), "number": core_schema.float_schema(), "boolean": core_schema.bool_schema(),
-    "string": core_schema.str_schema(), "null": core_schema.none_schema(), "object": core_schema.dict_schema(),
-}  # fmt: skip
 
 
 class LazyAgent:
     """Executes an agent of a Python file in this process. The file is imported on the first delegation, off the loop and within its
     deadline."""
 
-    __slots__ = ("_carried", "_file_agent", "_loading", "_validator", "spec")
+    __slots__ = ("_carried", "_file_agent", "_loading", "spec")
 
     def __init__(self, agent: FileAgent, carried: Callable[[FunctionAgent], AgentPort]) -> None:
         self._file_agent = agent
         self._carried = carried
-        self._validator: ParametersValidator | None = None
         self._loading: asyncio.Future[FunctionAgent] | None = None
         """One import for all delegations: one that does not end takes one thread."""
         self.spec: AgentSpec = agent.spec
 
     def check(self, parameters: dict[str, Any]) -> Any:
-        """By its schema: its own validation follows inside the run, when the file is imported."""
-        if self._validator is None:
-            self._validator = ParametersValidator(self.spec, self._file_agent.converted)
-        self._validator.check(parameters)
-        return parameters
+        return self._file_agent.check(parameters)
 
     async def perform(self, ctx: Context, arguments: Any) -> Any:
         if self._loading is None or (self._loading.done() and (self._loading.cancelled() or self._loading.exception())):

@@ -3,7 +3,6 @@
 A `FunctionAgent` is the declaration, and executes async functions on the event loop. `agents.thread` and `agents.process` execute the same
 declaration on threads and in processes."""
 
-import contextlib
 import dataclasses
 import difflib
 import functools
@@ -15,7 +14,6 @@ from types import MappingProxyType, NoneType
 from typing import Any, Literal, Never, NoReturn, get_overloads, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter, ValidationError, create_model
-from pydantic.json_schema import GenerateJsonSchema
 
 from remit.core.agents import AgentSpec, Answers, Isolation, WorkspaceKind, agent_name, only_reads
 from remit.core.cache import cache_seconds
@@ -99,7 +97,7 @@ class FunctionAgent:
         try:
             checked = self._validator.validate_python(parameters)
         except ValidationError as error:
-            raise wrong_parameters(self.spec.name, error, self._names) from None
+            raise WrongParameters(self.spec.name, _faults(error, self._names), self._names) from None
         return {**checked.__dict__, **(checked.__pydantic_extra__ or {})}
 
     def check_result(self, value: Any) -> None:
@@ -284,27 +282,6 @@ def _is_context(annotation: Any) -> bool:
     return inspect.isclass(annotation) and issubclass(annotation, DelegationFacts)
 
 
-class _UnconvertedSchema(GenerateJsonSchema):
-    """The schema, except where a function or a lenient type converts other input first."""
-
-    def function_before_schema(self, schema: Any) -> dict[str, Any]:
-        return {}
-
-    def str_schema(self, schema: Any) -> dict[str, Any]:
-        return {} if schema.get("coerce_numbers_to_str") else super().str_schema(schema)
-
-    function_wrap_schema = function_plain_schema = complex_schema = generator_schema = function_before_schema
-
-
-def converted_parameters(agent: FunctionAgent) -> list[str]:
-    """Parameters with a converter in their annotation (`BeforeValidator`): they accept more than their schema says."""
-    model, _ = _parameters_model(agent.function, agent.name, _hints(agent.function, agent.name))
-    with contextlib.suppress(PydanticUserError):
-        plain = model.model_json_schema(schema_generator=_UnconvertedSchema).get("properties", {})
-        return [name for name, schema in agent.spec.parameters_schema.get("properties", {}).items() if plain.get(name) != schema]
-    return []
-
-
 def _schema(model: type[BaseModel]) -> dict[str, Any]:
     try:
         return model.model_json_schema()
@@ -337,62 +314,20 @@ def _spec_reader() -> TypeAdapter[AgentSpec]:
 # ---- faults of parameters
 
 
-def wrong_parameters(name: str, error: ValidationError, names: tuple[str, ...]) -> WrongParameters:
-    return WrongParameters(name, _faults(error, names), names)
-
-
 def _faults(error: ValidationError, names: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Locations and faults found by pydantic, in plain words."""
-    faults: dict[tuple[str, str], list[str]] = {}
-    """Demands by place and value. For a union pydantic reports a fault for each branch: reported as one."""
+    """Locations and faults found by pydantic."""
+    faults = []
     for fault in error.errors(include_url=False):
-        where = ".".join(str(part) for number, part in enumerate(fault["loc"]) if not number or not _is_kind(part))
+        where, words = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
         if fault["type"] == "extra_forbidden":
             close = difflib.get_close_matches(where, names, n=1)
-            faults[where, ""] = [": there is no such parameter" + (f" (did you mean {close[0]}?)" if close else "")]
+            faults.append((where, ": there is no such parameter" + (f" (did you mean {close[0]}?)" if close else "")))
         elif fault["type"] == "missing":
-            faults[where, ""] = [": it is required"]
+            faults.append((where, ": it is required"))
         else:
-            faults.setdefault((where, f", not {_short(fault['input'])}"), []).append(f" {_demand(fault['type'], fault['msg'])}")
-    return [(where, f"{_join_demands(demands)}{given}") for (where, given), demands in faults.items()]
-
-
-def _join_demands(demands: list[str]) -> str:
-    """Joins `must be a list` and `must be a mapping` to `must be a list or a mapping`."""
-    first, *others = dict.fromkeys(demands)
-    return " or ".join([first, *(other.removeprefix(" must be ").strip() for other in others)])
-
-
-def _is_kind(part: int | str) -> bool:
-    """Whether it is pydantic's label of a union branch rather than a part of the input."""
-    return isinstance(part, str) and ("[" in part or part in ("str", "int", "float", "bool"))
-
-
-_PLAIN_KINDS = {
-    "int": "a whole number",
-    "float": "a number",
-    "decimal": "a number",
-    "bool": "true or false",
-    "string": "text",
-    "list": "a list",
-    "tuple": "a list",
-    "set": "a list",
-    "dict": "a mapping",
-    "model": "a mapping",
-    "none": "null",
-}
-
-
-def _demand(type_: str, words: str) -> str:
-    """Pydantic's demand, in plain words for frequent cases."""
-    kind, _, fault = type_.partition("_")
-    if kind in _PLAIN_KINDS and fault in ("type", "parsing", "from_float", "required", "attributes_type"):
-        return f"must be {_PLAIN_KINDS[kind]}"
-    if words.startswith("Input should "):
-        return words.replace("Input should", "must", 1)
-    if words == "String should have at least 1 character":
-        return "must have something in it"
-    return "is wrong: " + words.removeprefix("Value error, ").removeprefix("Assertion failed, ")
+            said = words.replace("Input should", " must", 1) if words.startswith("Input should") else f": {words}"
+            faults.append((where, f"{said}, not {_short(fault['input'])}"))
+    return faults
 
 
 def _short(value: object) -> str:

@@ -24,12 +24,13 @@ from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
-from remit.agents.function import FunctionAgent, converted_parameters, spec_from_wire, spec_to_wire
+from remit.agents.function import FunctionAgent, spec_from_wire, spec_to_wire
 from remit.agents.process.target import Place, Target, load_file, must_have_name
 from remit.agents.project_files import bytes_of
 from remit.core.agents import NOT_APPROVED, AgentSpec, Isolation, agent_name
 from remit.core.context import Context
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.core.parameters import named_parameters
 from remit.system.files import cache_folder, private_folder, read_private, write_private
 from remit.system.interpreter import BASIC, OWN, TOOLCHAINS, agent_path, listed_environment, module_command
 from remit.system.processes import adopt_orphans, descendants, die_with_parent, kill_tree
@@ -80,14 +81,12 @@ class PythonFile:
 
 
 class FileAgent:
-    """An agent of a Python file, from its description. Listing it imports nothing; its executor checks parameters and runs it."""
+    """An agent of a Python file, from its description. Listing it and naming its parameters imports nothing; its executor runs it."""
 
-    __slots__ = ("_file", "converted", "spec", "target")
+    __slots__ = ("_file", "spec", "target")
 
     def __init__(self, file: PythonFile, described: Mapping[str, Any]) -> None:
         self._file = file
-        self.converted = frozenset(described["converted"])
-        """Parameters that accept more than their schema says."""
         source = f"{file.path}:{described['qualname']}"
         self.spec = spec_from_wire({**described["spec"], "acts_for_caller": False, "source": source})
         if self.spec.isolation is Isolation.PROCESS:
@@ -95,10 +94,12 @@ class FileAgent:
         self.target = Target(place=Place.FILE, module=file.module, file=file.real, digest=file.digest, qualname=str(described["qualname"]))
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        raise Misused(f"{self.spec.name} is only listed here: nothing runs it.")
+        """The values are checked where the file is imported, before its function runs."""
+        named_parameters(self.spec.name, self.spec.parameters_schema, parameters)
+        return parameters
 
     async def perform(self, ctx: Context, arguments: Any) -> Any:
-        self.check(arguments)
+        raise Misused(f"{self.spec.name} is only listed here: nothing runs it.")
 
     def load(self) -> FunctionAgent:
         """The agent itself; imports its file in this process."""
@@ -333,7 +334,7 @@ def _describe(file: Mapping[str, str]) -> bytes:
 
 
 def _description(agent: FunctionAgent) -> dict[str, Any]:
-    return {"qualname": agent.function.__qualname__, "spec": spec_to_wire(agent.spec), "converted": converted_parameters(agent)}
+    return {"qualname": agent.function.__qualname__, "spec": spec_to_wire(agent.spec)}
 
 
 def _answers(readers: Sequence[int], ends_at: float) -> dict[int, bytes]:

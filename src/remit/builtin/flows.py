@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.agents.executors import ParametersValidator
 from remit.agents.project_files import NotApproved, bytes_of
 from remit.agents.python_files import UnapprovedAgent
 from remit.builtin.compose import SPEC, ComposeAgent, Flows, Plan
@@ -27,6 +26,7 @@ from remit.core.agents import FLOW, AgentSpec, agent_name
 from remit.core.composition import Step, composition_from
 from remit.core.deadline import TimeLimits
 from remit.core.errors import Misused
+from remit.core.parameters import named_parameters
 from remit.core.references import INPUT
 from remit.core.text import shorten
 from remit.system.trust import MAX_FILES, ProjectTrust
@@ -52,7 +52,7 @@ class Flow:
 
     def checked(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """The values of `input` for the steps. Raises `Misused` with each fault."""
-        given = ParametersValidator(self.spec).check(parameters)
+        given = named_parameters(self.spec.name, self.spec.parameters_schema, parameters)
         for name, value in given.items():
             allowed = self.spec.parameters_schema["properties"][name].get("enum")
             if allowed is not None and value not in allowed:

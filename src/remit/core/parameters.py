@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from remit.core.errors import Misused
@@ -34,6 +35,21 @@ def _rename_fault(where: str, fault: str, names: Mapping[str, str]) -> tuple[str
     first, dot, rest = where.partition(".")
     meant = re.sub(r"(?<=\(did you mean )\w+", lambda name: names.get(name[0], name[0]), fault) if fault.startswith(":") else fault
     return names.get(first, first) + dot + rest, meant
+
+
+def named_parameters(whose: str, schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """`given` under the declared names, with all that the schema requires and nothing that it excludes. Values are checked by the agent.
+    Raises `Misused`."""
+    names = tuple(schema.get("properties", ()))
+    named = declared_names(given, names, whose)
+    faults = [(name, ": it is required") for name in schema.get("required", ()) if name not in named]
+    if schema.get("additionalProperties") is False:
+        for name in named.keys() - set(names):
+            close = get_close_matches(name, names, n=1)
+            faults.append((name, ": there is no such parameter" + (f" (did you mean {close[0]}?)" if close else "")))
+    if faults:
+        raise WrongParameters(whose, faults, names)
+    return named
 
 
 # ---- spelling

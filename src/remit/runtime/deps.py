@@ -33,7 +33,6 @@ from remit.core.routing import RoutingTable
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.core.context import ContextBackend
     from remit.core.settings import Settings
     from remit.runtime.local_context import LocalRun
     from remit.runtime.result_cache import FilesRead
@@ -46,11 +45,6 @@ LONGEST_ADDRESS = 4_000
 MOST_WORDS = 1 << 20
 """Maximum characters kept of what people wrote; the end is kept."""
 _DEEPEST = 20
-_PLAIN_HEADERS = {
-    "accept": r"(?:(?:\*|application|text|image)/(?:\*|json|xml|html|xhtml\+xml|plain|markdown|csv|pdf)(?:;\s?q=0\.\d)?(?:,\s?|$)){1,4}",
-    "accept-language": r"[a-z]{2}(?:-[A-Z]{2})?",
-}
-"""Headers whose usual values reveal nothing about a file."""
 
 
 class TreeFacts:
@@ -131,13 +125,7 @@ def facts_of_records(records: Iterable[Record], find: Callable[[str], AgentPort 
 
 def sends_data(parameters: Mapping[str, Any]) -> bool:
     """Whether a request sends data besides its URL."""
-    if parameters.get("body") is not None:
-        return True
-    headers = parameters.get("headers") or {}
-    if not isinstance(headers, Mapping):
-        return True
-    plain = ((_PLAIN_HEADERS.get(str(name).lower()), str(value)) for name, value in headers.items())
-    return any(pattern is None or re.fullmatch(pattern, value) is None for pattern, value in plain)
+    return parameters.get("body") is not None or bool(parameters.get("headers"))
 
 
 def _is_said(url: str, words: str) -> bool:
@@ -354,16 +342,11 @@ class Submission:
 
 CURRENT: "contextvars.ContextVar[LocalRun | None]" = contextvars.ContextVar("remit_current", default=None)
 """The delegation whose agent runs in this context. An engine sets it around each agent, so that delegations inside become children."""
-LENT: "contextvars.ContextVar[ContextBackend | None]" = contextvars.ContextVar("remit_lent", default=None)
-"""The run of a lent agent that this context belongs to."""
 ROOT_LINEAGE = Lineage(session_id="", root_id="", parent_id=None, depth=0, path=(ROOT_CALLER,))
 
 
 def token_here() -> str | None:
     """The token of the delegation that this code runs in."""
-    lent = LENT.get()
-    if lent is not None:
-        return str(lent.environment().get(CALLER, ""))
     running = CURRENT.get()
     if running is not None and (token := running.process_environment().get(CALLER)):
         return token

@@ -218,7 +218,7 @@ async def a_composition_that_cannot_run_is_refused_before_anything_runs(open_rem
         ("INVALID_TARGET", "Step 1: there is no agent 'oen'", sequence("one", "oen")),
         ("INVALID_PARAMETERS", "Step 1: it refers to step 4", sequence("one", call("one", x=_ref("4")))),
         ("INVALID_PARAMETERS", "Step 1 (b): it refers to 'files'", sequence("one", b=call("one", x=_ref("files")))),
-        ("INVALID_PARAMETERS", "Step 1: Parameters of typed: n must be a whole number", sequence("one", call("typed", n="many"))),
+        ("INVALID_PARAMETERS", "Step 1: Parameters of typed: n must be a valid integer", sequence("one", call("typed", n="many"))),
         ("INVALID_PARAMETERS", "Step 1: timeout 1e+06 s is above the maximum", sequence("one", call("one", timeout=1e6))),
         ("INVALID_PARAMETERS", "Step 1: idle must be a positive number", sequence("one", call("one", idle=-1))),
         ("INVALID_PARAMETERS", "Step 1: accept must be a list", sequence("one", call("one", accept="pytest"))),

@@ -105,7 +105,7 @@ def test_parameters_are_checked_third() -> None:
 
 def test_parameter_errors_use_camel_case() -> None:
     found = fault(target="worker", operation="read_file", parameters={"path": "a", "max_bytes": "x", "max_byte": 1})
-    assert found.message.startswith("Parameters of worker.read_file: maxBytes must be a whole number")
+    assert found.message.startswith("Parameters of worker.read_file: maxBytes must be a valid integer")
     assert "max_byte: there is no such parameter (did you mean maxBytes?)" in found.message
     assert found.advice == "worker.read_file takes path, maxBytes."
 

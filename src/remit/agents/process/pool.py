@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remit.agents.process.command_process import AbandonmentNotes, CommandProcess, Program, ProgramContext, program_to_wire
 from remit.agents.process.model_access import answer_questions
-from remit.agents.process.supervisor import SET_MARK
 from remit.agents.process.target import Target
 from remit.agents.process.worker_client import SupervisorLink, WorkerClient, wait_dead
 from remit.agents.remote_context import ContextService
@@ -118,28 +117,6 @@ class ForkServerClient:
             self._process.poll()
 
 
-class Spare(NamedTuple):
-    """A supervisor with a worker that waits for its job."""
-
-    server: ForkServerClient
-    channel: socket.socket
-    link: socket.socket
-    supervisor: dict[str, Any]
-    """Its pid and start."""
-
-    def is_alive(self) -> bool:
-        """The supervisor alone has the other end of the link: it writes nothing before its worker has ended."""
-        with contextlib.suppress(BlockingIOError):
-            self.link.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-            return False
-        return not self.server.is_gone
-
-    def close(self) -> None:
-        """Both end by themselves when they detect that."""
-        self.channel.close()
-        self.link.close()
-
-
 class ForkServers:
     """Started on first use and replaced when they die: a clean one, one with the agents' modules, one for commands."""
 
@@ -148,31 +125,6 @@ class ForkServers:
         self._passed = passed
         self._servers: dict[str, ForkServerClient] = {}
         self._starting = {"clean": asyncio.Lock(), "commands": asyncio.Lock()}
-        self._spare: Spare | None = None
-        self._forks = 0
-
-    async def fork_ahead(self) -> None:
-        """Fork the next worker early: an agent that ran twice will run again."""
-        self._forks += 1
-        server = self._servers.get("grown")
-        if self._forks < 2 or self._spare is not None or server is None or server.is_gone:
-            return
-        channel, channel_end, link, link_end = *socket.socketpair(), *socket.socketpair()
-        order = {"op": "fork", "mark": self._mark, "session_id": ""}
-        with channel_end, link_end, contextlib.ExitStack() as unused:
-            unused.callback(channel.close)
-            unused.callback(link.close)
-            answer = await server.order(order, [channel_end.fileno(), link_end.fileno()])
-            if "pid" in answer and self._spare is None and self._servers.get("grown") is server:
-                self._spare = Spare(server, channel, link, answer)
-                unused.pop_all()
-
-    def take_spare(self) -> Spare | None:
-        spare, self._spare = self._spare, None
-        if spare is None or spare.is_alive():
-            return spare
-        spare.close()
-        return None
 
     async def fork(self, order: dict[str, Any], fds: Sequence[int], *, is_command: bool = False) -> dict[str, Any]:
         """Fork a supervisor: with a worker (`fds`: its channel and link), or for a command that it receives over its link (`fds`: the link,
@@ -232,19 +184,12 @@ class ForkServers:
             grown.kill()
             raise
         before, self._servers["grown"] = self._servers.get("grown"), grown
-        self._drop_spare()  # it has not loaded these modules
         if before is not None:
             await before.close()
         for name, why in ready.get("failures", {}).items():
             log.warning("The agent %s could not be loaded ahead: %s", name, why)
 
-    def _drop_spare(self) -> None:
-        if self._spare is not None:
-            self._spare.close()
-            self._spare = None
-
     async def close(self) -> None:
-        self._drop_spare()
         servers, self._servers = self._servers, {}
         for kind in ("grown", "clean", "commands"):
             if kind in servers:
@@ -457,7 +402,6 @@ class ProcessPool:
         if self._sys_path[0] != sys.path:
             self._sys_path = (list(sys.path), agent_path())
         message = {
-            "mark": mark,
             "target": job.target,
             "sys_path": self._sys_path[1],
             "folder": os.getcwd(),
@@ -465,14 +409,6 @@ class ProcessPool:
             "is_listed": job.is_listed,
             "facts": {**facts.to_dict(), "has_model": job.models is not None and job.models.is_configured()},
         }
-        if (spare := self._fork_servers.take_spare()) is not None:
-            worker.link.set_supervisor(spare.supervisor)
-            await worker.start(spare.channel, spare.link, message, order=SET_MARK + mark.encode() + b"\n")
-        else:
-            await self._fork_now(worker, mark, message)
-        self._own(self._fork_servers.fork_ahead())
-
-    async def _fork_now(self, worker: WorkerClient, mark: str, message: dict[str, Any]) -> None:
         try:
             sockets = [*socket.socketpair(), *socket.socketpair()]
         except OSError as error:

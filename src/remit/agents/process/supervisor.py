@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from remit.system.frames import encode_frame
-from remit.system.processes import children, walk_below, write_mark
+from remit.system.processes import children, walk_below
 
 TAIL_BYTES = 64 * 1024
 _READ = 256 * 1024
@@ -25,8 +25,6 @@ _CROWD = 100
 """Number of processes below one worker above which there is no grace period."""
 STOP = b"T"
 """The stop order; followed by the grace in milliseconds and a newline."""
-SET_MARK = b"M"
-"""For a supervisor that was forked early: the mark of its delegation, and a newline."""
 
 
 def child_alarm() -> tuple[int, int]:
@@ -73,12 +71,10 @@ class Supervisor:
         stdout: int | None,
         stderr: int,
         is_container: bool = False,
-        mark_address: int | None = None,
     ) -> None:
         """`stdout` is None for a command, whose output the Remit process reads itself. `is_container`: the worker is bubblewrap, which gets
         no SIGTERM: it would kill the program inside at once."""
         self._link = link
-        self._mark_address = mark_address
         self._worker = worker
         self._owner = owner
         self._alarm = alarm
@@ -135,14 +131,11 @@ class Supervisor:
         if not data:
             return 0.0  # the Remit process has closed its end or is dead
         self._orders += data
-        while b"\n" in self._orders:
-            order, _, self._orders = self._orders.partition(b"\n")
-            if not order.startswith(SET_MARK):
-                with contextlib.suppress(ValueError):
-                    return int(order.removeprefix(STOP)) / 1000
-                return 0.0
-            write_mark(self._mark_address, order.removeprefix(SET_MARK).decode())
-        return None
+        if b"\n" not in self._orders:
+            return None
+        with contextlib.suppress(ValueError):
+            return int(self._orders.partition(b"\n")[0].removeprefix(STOP)) / 1000
+        return 0.0
 
     def _ask_to_end(self, grace: float) -> None:
         """Send SIGTERM to all, then wait until the worker has ended or the grace is over. Output is drained meanwhile."""

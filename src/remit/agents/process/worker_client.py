@@ -149,11 +149,9 @@ class WorkerClient(Handler):
         """Made for the first context call: most agents make none."""
         return self._make_service()
 
-    async def start(self, channel: socket.socket, link: socket.socket, job: dict[str, Any], *, order: bytes = b"") -> None:
-        """`order`: for its supervisor, before the worker has the job."""
+    async def start(self, channel: socket.socket, link: socket.socket, job: dict[str, Any]) -> None:
         await self._connection.connect(channel)
         await self.link.connect(link)
-        self.link.send(order)
         _, answer = self._connection.calls.begin("perform", job)
         self._answer = asyncio.wrap_future(answer)
         self._answer.add_done_callback(self._take_answer)
@@ -238,10 +236,10 @@ class WorkerClient(Handler):
 
     # ---- `rpc.Handler`
 
-    async def answer(self, run: int, name: str, body: dict[str, Any]) -> Any:
+    async def answer(self, name: str, body: dict[str, Any]) -> Any:
         return await self._service.answer(name, body)
 
-    def take(self, run: int, name: str, body: dict[str, Any]) -> None:
+    def take(self, name: str, body: dict[str, Any]) -> None:
         self._service.take(name, body)
 
     def lost(self, fault: str) -> None:

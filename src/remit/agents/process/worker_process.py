@@ -57,15 +57,14 @@ class AgentForkServer(ForkServer):
         pid = os.fork()
         if pid == 0:
             unneeded = [*alarm, link, stdout[0], stderr[0], *([] if self.owner is None else [self.owner])]
-            _become_worker(supervisor, channel, (stdout[1], stderr[1]), unneeded, self.mark_address)
+            _become_worker(supervisor, channel, (stdout[1], stderr[1]), unneeded)
         for fd in (channel, stdout[1], stderr[1]):
             os.close(fd)
         for fd in (stdout[0], stderr[0]):
             os.set_blocking(fd, False)
         sock = socket.socket(fileno=link)
         sock.setblocking(False)
-        out, err, address = stdout[0], stderr[0], self.mark_address
-        Supervisor(link=sock, worker=pid, owner=self.owner, alarm=alarm[0], stdout=out, stderr=err, mark_address=address).run()
+        Supervisor(link=sock, worker=pid, owner=self.owner, alarm=alarm[0], stdout=stdout[0], stderr=stderr[0]).run()
 
     def _grow(self, control: int, mark: str) -> None:
         self.close_inherited()
@@ -103,7 +102,7 @@ def _use_import_paths(plan: Mapping[str, Any]) -> None:
         os.chdir(plan["folder"])
 
 
-def _become_worker(supervisor: int, channel: int, outputs: tuple[int, int], unneeded: list[int], mark_address: int | None) -> NoReturn:
+def _become_worker(supervisor: int, channel: int, outputs: tuple[int, int], unneeded: list[int]) -> NoReturn:
     try:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
@@ -115,9 +114,7 @@ def _become_worker(supervisor: int, channel: int, outputs: tuple[int, int], unne
         os.dup2(outputs[1], 2)
         for fd in (*unneeded, *outputs):
             os.close(fd)
-        worker = Worker(socket.socket(fileno=channel))  # waits for its job here
-        write_mark(mark_address, worker.mark)
-        worker.run()
+        Worker(socket.socket(fileno=channel)).run()
     finally:
         os._exit(BROKEN)
 
@@ -152,11 +149,6 @@ class Worker:
             os._exit(BROKEN)
         self._job = job
 
-    @property
-    def mark(self) -> str:
-        mark: str = self._job["body"]["mark"]
-        return mark
-
     def run(self) -> NoReturn:
         job = self._job["body"]
         try:
@@ -188,7 +180,7 @@ class Worker:
         self._end(outcome)
 
     def _open_context(self, facts: Mapping[str, Any]) -> Context:
-        backend = RemoteBackend(self._calls, 0, facts)
+        backend = RemoteBackend(self._calls, facts)
         threading.Thread(target=self._read, args=(backend,), name="remit-channel", daemon=True).start()
         return backend.context()
 

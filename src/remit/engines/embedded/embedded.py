@@ -352,8 +352,8 @@ class EmbeddedEngine:
     def report_access(self, api: str, principal: str | None, error: ErrorInfo | None = None) -> None:
         self.bus.access(api, principal, self.deps.clock.wall(), error)
 
-    def limit_slots(self, agent: str, slots: int | None, *, is_default: bool = False) -> None:
-        self.scheduler.limit(agent, slots, is_default=is_default)
+    def limit_slots(self, agent: str, slots: int | None) -> None:
+        self.scheduler.limit(agent, slots)
 
     def spending_limits(self, run: DelegationRun) -> TreeLimits | None:
         """What the store compares with its spending; None: only this process draws from its budget."""
