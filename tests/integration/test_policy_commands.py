@@ -52,7 +52,7 @@ def test_explain_names_the_deciding_rule(project: Path) -> None:
     remit(project, "delegate", "tidy")
     explained = remit(project, "policy", "explain", "last")
     assert explained.returncode == 0
-    assert "tidy → wipe build, by agents-may-work" in explained.stdout
+    assert "allow: tidy → wipe build, by agents-may-work." in explained.stdout
     assert "stay-inside" in explained.stdout
     assert remit(project, "policy", "explain").returncode == 2
 
