@@ -25,6 +25,12 @@ def project(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
+def test_stdout_contains_only_the_answer(project: Path, capsys: Captured) -> None:
+    assert ask(project, message=["look", "\x1b[2Jaround"]) == 0
+    output = capsys.readouterr()
+    assert output.out == "You said **look �[2Jaround**.\n\nI have looked:\n\n- one\n- two\n"
+
+
 def test_json_is_one_object_with_the_delegations(project: Path, capsys: Captured) -> None:
     assert ask(project, as_json=True, message=["look"]) == 0
     answer = json.loads(capsys.readouterr().out)
