@@ -142,10 +142,6 @@ def _no_option(model: Words) -> Words:
     return model
 
 
-def _without_slash(operations: Words) -> Words:
-    return tuple(name.removeprefix("/") for name in operations)
-
-
 def _valid_variables(environment: dict[str, str]) -> dict[str, str]:
     if taken := sorted(name for name in environment if name.startswith(OURS)):
         raise ValueError(f"{', '.join(taken)}: variables that begin with {OURS} are set by remit alone")
@@ -273,7 +269,6 @@ class DefinitionTable(BaseModel):
     temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False), BeforeValidator(_no_switch)] | None = None
     output_schema: dict[str, Any] | None = None
     languages: Names = ()
-    operations: Annotated[Names, AfterValidator(_without_slash)] = ()
     group: Names = ()
     by: By = By.SUCCESS
     hedge: Hedge | None = None
@@ -495,8 +490,10 @@ class Definition(DefinitionTable):
         return self.model_copy(update=changed)
 
 
+REMOVED_KEYS = {"operations": "it was removed: bind the command with [[routing.COMMAND]] in remit.toml, and this key has no effect."}
+"""Keys of earlier versions, and what replaces them."""
 _SAME_OF_SPEC = (
-    "merge", "resumable", "requires_artifacts", "retries", "slots", "parameters_schema", "output_schema", "languages", "operations",
+    "merge", "resumable", "requires_artifacts", "retries", "slots", "parameters_schema", "output_schema", "languages",
     "requires", "reads", "spread",
 )  # fmt: skip
 
@@ -505,7 +502,7 @@ def definition_of(name: str, table: Mapping[str, Any], *, source: str) -> Defini
     """The definition of a table. Raises `Misused` with each fault and its place. Tools of an MCP server become agents once they are known
     (`agents.mcp.tool_agents`)."""
     try:
-        said = DefinitionTable.model_validate(dict(table))
+        said = DefinitionTable.model_validate({key: value for key, value in table.items() if key not in REMOVED_KEYS})
     except ValidationError as error:
         raise Misused(
             f"{source}: {'; '.join(_faults_of(error))}.",

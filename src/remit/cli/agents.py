@@ -12,7 +12,6 @@ from remit.agents.coding.detect import DetectedAgent, KnownAgent, detect
 from remit.agents.definition import COMMA, Definition, Kind
 from remit.agents.model_agents import reach_of, resolved, unreached
 from remit.agents.role_bindings import why_unavailable
-from remit.agents.routing import routed_words
 from remit.cli import completion
 from remit.cli.delegate import advice_for_unknown, only_served
 from remit.cli.exits import Exit
@@ -65,8 +64,7 @@ remit:
   timeout: 600                  # seconds
   # requests: 20                # requests to the model in one delegation, at most
   # requires_artifacts: true    # it must write a file: add worker.write_file to tools
-  # languages: [python]         # with operations: the board commands that it carries out, for tasks in these languages
-  # operations: [review]
+  # languages: [python]         # which languages of tasks it is for
   # output_schema:              # schema of its data: JSON schema, or the path of a .json file in the project
   #   type: object
   #   properties: {{ findings: {{ type: array, items: {{ type: string }} }} }}
@@ -221,9 +219,7 @@ def _print_one(spec: AgentSpec, project: Project) -> None:
     lines = [("from", project.inside(spec.source)), ("kind", _kind(spec, definition)), ("timeout", f"{timeout}, at most {maximum}")]
     if definition is not None:
         lines += _definition_lines(spec, definition, project)
-    if spec.operations:
-        lines.append(("takes", routed_words(spec)))
-    elif spec.languages:
+    if spec.languages:
         lines.append(("languages", ", ".join(spec.languages)))
     if spec.output_schema is not None:
         names = ", ".join(map(str, spec.output_schema.get("properties", {})))
