@@ -1,64 +1,67 @@
-"""Agents in separate processes: answers, errors, warm-up and access to models."""
+"""Agents in separate processes: answers, errors, the end of their processes, and access to models."""
 
+import asyncio
 import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-import process_agents as agents
-import pytest
-from recording_backend import ProcessHarness, process_harness_fixture
-
-from remit import AgentCrashed, Context, Deadline, Failed, Remit, RemitError, agent
+from remit import Context, Remit, RemitError, Stopped, agent
 from remit.testing import Say, ScriptedModels
-from support.processes import descendants
+from support.census import processes_left
+from support.pace import allowed, until, wait_until
+from support.processes import descendants, is_alive, mark_of, process_start
 
 
-def children() -> set[str]:
-    """Child processes of this one, zombies included."""
-    return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+@agent("large", isolation="process")
+def large(megabytes: int) -> str:
+    return "x" * (megabytes * 1024 * 1024)
 
 
-harness = process_harness_fixture(ProcessHarness)
+@agent("no.json", isolation="process")
+def no_json() -> object:
+    return object()
 
 
-async def test_worker_has_the_soft_deadline(harness: ProcessHarness) -> None:
-    now = time.monotonic()
-    harness.backend.delegation = harness.backend.delegation._replace(deadline=Deadline(now + 60, now + 0.3, 60.0))
-    assert await harness.run(agents.wait_for_hand_in) is True
+@agent("whose", isolation="process")
+def whose() -> tuple[int, str, str | None]:
+    """Its pid, the session of its environment, and its mark."""
+    return os.getpid(), os.environ["REMIT_SESSION"], mark_of(os.getpid())
 
 
-async def test_exit_is_a_crash_with_code_and_stderr(harness: ProcessHarness) -> None:
-    with pytest.raises(AgentCrashed) as crashed:
-        await harness.run(agents.leave, code=9)
-    assert crashed.value.exit_code == 9
-    assert "about to leave" in crashed.value.stderr_tail
+@agent("saves", isolation="process")
+async def saves(ctx: Context) -> None:
+    ctx.progress("begun")
+    try:
+        await asyncio.sleep(600)
+    finally:
+        await ctx.checkpoint("saved on the way out")
 
 
-async def test_oversized_or_non_json_answer_is_refused(harness: ProcessHarness) -> None:
-    assert len(await harness.run(agents.large, megabytes=20)) == 20 * 1024 * 1024
-    with pytest.raises(Failed, match="file"):
-        await harness.run(agents.large, megabytes=70)
-    with pytest.raises(Failed, match="JSON"):
-        await harness.run(agents.not_json)
+@agent("notes", isolation="process")
+def notes(path: str) -> None:
+    Path(path).write_text("begun")
+    try:
+        time.sleep(600)
+    except Stopped:
+        Path(path).write_text("saved")
+        raise
 
 
-async def test_function_of_a_single_file_can_be_run(harness: ProcessHarness, tmp_path: Path) -> None:
-    from importlib.util import module_from_spec, spec_from_file_location
-
-    file = tmp_path / "loner.py"
-    file.write_text("def double(x: int) -> int:\n    return 2 * x\n")
-    spec = spec_from_file_location("remit_project_agents_loner", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    assert await harness.run(module.double, x=21) == 42
-    file.write_text("raise RuntimeError('broken file')\n")
-    with pytest.raises(AgentCrashed, match="broken file") as crashed:
-        await harness.run(module.double, x=21)
-    assert "RuntimeError" in crashed.value.traceback_text
+@agent("bomb", isolation="process")
+def bomb() -> None:
+    """Fork bomb in the same group and in new ones; bounded so that a failing test stays harmless."""
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        try:
+            if os.fork() == 0 and time.monotonic_ns() % 3 == 0:
+                os.setsid()
+        except OSError:
+            continue
+        time.sleep(0.02)
 
 
 @agent("prying.ask", isolation="process")
@@ -70,6 +73,69 @@ async def pry(ctx: Context) -> str:
         return error.code
 
 
+AGENTS = [large, no_json, whose, saves, notes, bomb]
+
+
+async def test_large_answer_arrives_and_an_oversized_or_non_json_one_is_refused(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=AGENTS) as remit:
+        assert (await remit.delegate("large", megabytes=1)).ok
+        for name, parameters, fault in (("large", {"megabytes": 70}, "file"), ("no.json", {}, "JSON")):
+            done = await remit.delegate(name, parameters=parameters)
+            assert not done.ok
+            assert fault in done.errors[0].message
+
+
+async def test_function_of_a_single_file_can_be_run(tmp_path: Path) -> None:
+    (tmp_path / ".remit/agents").mkdir(parents=True)
+    file = tmp_path / ".remit/agents/loner.py"
+    file.write_text("from remit import agent\n@agent('double', isolation='process')\ndef double(x: int) -> int:\n    return 2 * x\n")
+    async with Remit.open(tmp_path) as remit:
+        assert (await remit.delegate("double", x=21)).data == 42
+
+
+async def test_each_delegation_has_a_process_with_its_mark_and_session(tmp_path: Path) -> None:
+    before = set(descendants(os.getpid()))
+    async with Remit.open(tmp_path, agents=AGENTS) as remit:
+        returns = await asyncio.gather(*(remit.delegate("whose") for _ in range(5)))
+        for done in returns:
+            assert done.data[1] == done.session_id
+            assert done.data[2].strip().endswith(done.session_id)
+        assert len({done.data[0] for done in returns}) == 5
+    assert set(descendants(os.getpid())) <= before
+
+
+async def test_cancelled_agent_saves_its_work(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    async with Remit.open(tmp_path, agents=AGENTS) as remit:
+        handle = await remit.start("saves", timeout=60)
+        await anext(aiter(handle.stream()))
+        await handle.cancel("enough")
+        assert (await handle.result()).data == {"checkpoint": "saved on the way out"}
+        handle = await remit.start("notes", path=str(note), timeout=60)
+        await until(note.exists)
+        await handle.cancel("enough")
+        assert note.read_text() == "saved"
+        assert processes_left(remit) == []
+
+
+async def test_fork_bomb_is_killed_without_blocking_the_caller(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=AGENTS) as remit:
+        assert (await remit.delegate("whose")).ok
+        handle = await remit.start("bomb", timeout=60)
+        await asyncio.sleep(0.15)
+        await handle.cancel("enough")
+        await until(lambda: not processes_left(remit), allowed(5))
+
+
+async def test_cancellation_during_startup_leaves_no_process(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=AGENTS) as remit:
+        for delay in (0.0, 0.0005, 0.001, 0.002, 0.004, 0.008):
+            handle = await remit.start("saves", timeout=60)
+            await asyncio.sleep(delay)
+            await handle.cancel("enough")
+            assert processes_left(remit) == []
+
+
 async def test_user_agent_has_no_access_to_models(tmp_path: Path) -> None:
     async with ScriptedModels(lambda request: Say("No.")) as server:
         known = {"scripted": {"kind": "openai", "url": server.openai_url, "model": "scripted"}}
@@ -78,13 +144,25 @@ async def test_user_agent_has_no_access_to_models(tmp_path: Path) -> None:
         assert (done.data, server.requests) == ("TOOL_UNAVAILABLE", [])
 
 
-async def test_each_delegation_has_a_process_with_its_mark_and_session(tmp_path: Path) -> None:
-    before = set(descendants(os.getpid()))
-    asked = agent("whose", isolation="process")(agents.whose_process)
-    async with Remit.open(tmp_path, agents=[asked]) as remit:
-        returns = [await remit.delegate("whose") for _ in range(3)]
-        for done in returns:
-            assert done.data[1] == done.session_id
-            assert done.data[2].strip().endswith(done.session_id)
-        assert len({done.data[0] for done in returns}) == 3
-    assert set(descendants(os.getpid())) <= before
+PARENT = """
+import asyncio, sys
+from remit import Remit
+from support.hostile import hostile_agents
+
+async def main():
+    async with Remit.open(sys.argv[1], agents=hostile_agents()) as remit:
+        names = ["busy-loop", "ignore-sigterm", "daemonise", "fork-many"]
+        await asyncio.gather(*(remit.delegate(f"{name}.process", timeout=60) for name in names))
+
+asyncio.run(main())
+"""
+
+
+def test_no_process_survives_kill_9_of_the_main_process(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], env=environment)
+    wait_until(lambda: len(descendants(parent.pid)) >= 1 + 4 * 2 + 2 + 20)
+    seen: list[tuple[int, Any]] = [(pid, process_start(pid)) for pid in descendants(parent.pid)]
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    wait_until(lambda: not any(is_alive(pid, started) for pid, started in seen))
