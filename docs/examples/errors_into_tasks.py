@@ -32,7 +32,7 @@ async def main() -> None:
         outcome = await errors_to_task(remit, Board(remit.root))
         print(f"task {outcome.task_number} [{outcome.task_status}]")
         for group in outcome.data["groups"]:
-            print(f"- {group['name']}, seen {group['count']} times")
+            print(f"- {group['name']}: {len(group['errors'])} in the ledger")
         print({entry.fix_status for entry in remit.ledger.entries()})
         print((await errors_to_task(remit, Board(remit.root))).summary)
 

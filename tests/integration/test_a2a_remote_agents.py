@@ -67,17 +67,19 @@ def methods(web: FakeServer) -> list[str]:
 
 
 async def test_task_is_sent_as_text_and_progress_is_streamed(tmp_path: Path) -> None:
-    async def rpc(_method: str, request: Any, writer: asyncio.StreamWriter) -> None:
+    async def rpc(method: str, request: Any, writer: asyncio.StreamWriter) -> None:
+        pieces = [{"artifactId": "a", "parts": [{"text": text}]} for text in ("one ", "two")]
+        if method == "GetTask":
+            whole = {"artifactId": "a", "parts": [{"text": "one "}, {"text": "two"}]}
+            await reply(writer, request, task("COMPLETED", "Done it.", artifacts=[whole]))
+            return
+        about = {"taskId": "t-1", "contextId": "c-1"}
         await begin_stream(writer)
         await event(writer, request, {"task": task("SUBMITTED")})
-        await event(writer, request, {"statusUpdate": {**task("WORKING", "Half way."), "taskId": "t-1"}})
-        piece = {"artifactId": "a", "parts": [{"text": "one "}]}
-        await event(writer, request, {"artifactUpdate": {"taskId": "t-1", "contextId": "c-1", "artifact": piece}})
-        more = {"artifactId": "a", "parts": [{"text": "two"}]}
-        await event(writer, request, {"artifactUpdate": {"taskId": "t-1", "contextId": "c-1", "artifact": more, "append": True}})
-        await event(
-            writer, request, {"statusUpdate": {"taskId": "t-1", "contextId": "c-1", "status": task("COMPLETED", "Done it.")["status"]}}
-        )
+        await event(writer, request, {"statusUpdate": {**about, "status": task("WORKING", "Half way.")["status"]}})
+        for piece in pieces:
+            await event(writer, request, {"artifactUpdate": {**about, "artifact": piece, "append": True}})
+        await event(writer, request, {"statusUpdate": {**about, "status": task("COMPLETED", "Done it.")["status"]}})
 
     async with (
         a2a_server(rpc) as web,
@@ -85,9 +87,11 @@ async def test_task_is_sent_as_text_and_progress_is_streamed(tmp_path: Path) -> 
     ):
         returned = await remit.delegate("far", parameters={"task": "count"})
         assert (returned.unwrap(), returned.summary) == ("one two", "Done it.")
-        sent = web.requests[-1].json["params"]["message"]
-        assert (sent["parts"][0]["text"], sent["messageId"]) == ("count", f"{returned.session_id}-0")
-        assert web.requests[-1].headers["traceparent"].startswith("00-")
+        assert methods(web) == ["SendStreamingMessage", "GetTask"]
+        sent = next(received for received in web.requests if received.method == "POST")
+        message = sent.json["params"]["message"]
+        assert (message["parts"][0]["text"], message["messageId"]) == ("count", f"{returned.session_id}-0")
+        assert sent.headers["traceparent"].startswith("00-")
         events = [event.body for event in await remit.events(returned.session_id)]
         assert {"message": "Half way."} in events
         assert {"chunk": "one "} in events

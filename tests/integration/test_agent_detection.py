@@ -23,23 +23,22 @@ def bin_folder(tmp_path: Path) -> Path:
     folder.mkdir()
     program(folder, "claude", "echo '2.1.197 (Claude Code)'")
     program(folder, "codex", "echo broken >&2; exit 3")
-    program(folder, "gemini", "echo 0.9.1")
+    program(folder, "opencode", "echo 0.9.1")
     return folder
 
 
 async def test_installed_agents_are_found_with_version_and_login(tmp_path: Path, bin_folder: Path) -> None:
     home = tmp_path / "home"
-    (home / ".gemini").mkdir(parents=True)
-    (home / ".gemini" / "oauth_creds.json").write_text('{"token": "secret-in-file"}')
+    (home / ".local/share/opencode").mkdir(parents=True)
+    (home / ".local/share/opencode/auth.json").write_text('{"token": "secret-in-file"}')
     environment = {"PATH": f"{bin_folder}:/bin:/usr/bin", "HOME": str(home), "ANTHROPIC_API_KEY": "secret-in-variable"}
-    found, missing = await detect(environment)
-    claude, codex, gemini = found
+    found, _ = await detect(environment)
+    claude, codex, opencode = found
     assert (claude.version, claude.is_usable, claude.login) == ("2.1.197", True, "ANTHROPIC_API_KEY")
     assert not codex.is_usable
     assert "exit code 3: broken" in codex.fault
-    assert (gemini.version, gemini.is_usable) == ("0.9.1", True)
+    assert (opencode.version, opencode.is_usable) == ("0.9.1", True)
     assert "secret" not in str(found)
-    assert "opencode" in [one.program for one in missing]
 
 
 async def test_hanging_program_is_killed(tmp_path: Path, bin_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,6 +56,7 @@ def run(tmp_path: Path, bin_folder: Path, *text: str) -> str:
 
 
 def test_detect_prints_agents_and_settings(tmp_path: Path, bin_folder: Path) -> None:
+    (bin_folder / "opencode").unlink()
     output = run(tmp_path, bin_folder)
     assert "2.1.197" in output
     assert "[agents.claude]" in output
@@ -67,6 +67,5 @@ def test_detect_prints_agents_and_settings(tmp_path: Path, bin_folder: Path) -> 
 
 def test_detect_json_reports_the_same(tmp_path: Path, bin_folder: Path) -> None:
     output = json.loads(run(tmp_path, bin_folder, "--json"))
-    assert [one["name"] for one in output["found"]] == ["claude", "codex", "gemini"]
+    assert [one["name"] for one in output["found"]] == ["claude", "codex", "opencode"]
     assert output["found"][0]["usable"] is False, "no login was detected"
-    assert output["missing"]

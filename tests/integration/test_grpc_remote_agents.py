@@ -334,9 +334,8 @@ async def test_return_cannot_claim_existing_files(harness: Harness, tmp_path: Pa
     assert (returned.status, returned.artifacts) == ("failed", ())
 
 
-async def test_agent_name_belongs_to_one_principal_while_in_use(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_agent_name_belongs_to_one_principal_while_in_use(harness: Harness) -> None:
     """Otherwise another principal would receive its work, parameters and delegation tokens."""
-    monkeypatch.setattr("remit.server.grpc.registry.BACK_SECONDS", 0.1)
     first = await joined(harness, harness.token("first", SERVE_ONLY), is_safe_to_repeat=True, does=forever)
     second = harness.token("second", SERVE_ONLY)
     assert trailer(await refusal(RemoteAgent(harness, second).register()), "remit-code") == "NAME_TAKEN"

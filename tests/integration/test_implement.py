@@ -35,7 +35,7 @@ async def test_phases_are_run_and_committed_in_order(tmp_path: Path) -> None:
     assert markers(board) == ["COMPLETED"] * 3
     kept = entry(board)
     assert kept["status"] == "completed"
-    assert kept["completion_summary"].startswith("All 3 phases carried out.")
+    assert kept["completion_summary"].startswith("Phases carried out: 3 of 3.")
     assert [one["type"] for one in kept["artifacts"]] == ["summary"]
     assert "phases" not in kept
     assert "run" not in kept
@@ -105,7 +105,6 @@ async def test_timeout_makes_the_task_partial_and_names_the_phase_to_resume(tmp_
     assert any(error.code == "TIMEOUT" and error.recommendation == "remit implement 1" for error in outcome.errors)
     assert entry(board)["status"] == "partial"
     assert markers(board) == ["COMPLETED", "PARTIAL", "NOT STARTED"]
-    assert any("half.txt" in warning for warning in outcome.warnings)
     assert "half.txt" not in git(tmp_path, "ls-files")
     (summary,) = (one["path"] for one in entry(board)["artifacts"] if one["type"] == "summary")
     text = (tmp_path / summary).read_text()
@@ -146,7 +145,6 @@ async def test_acceptance_decides_whether_a_phase_is_completed(tmp_path: Path) -
     assert "test -e part3.txt" in outcome.summary
     outcome = await Worker().implement(board)
     assert outcome.status == "completed"
-    assert [str(one.evidence) for one in outcome.artifacts] == ["verified", "verified", "verified", "checked"]  # the last: our summary
 
 
 async def test_completed_return_without_a_file_is_not_completed(tmp_path: Path) -> None:
@@ -157,7 +155,7 @@ async def test_completed_return_without_a_file_is_not_completed(tmp_path: Path) 
     assert (entry(board)["status"], markers(board)[1]) == ("implementing", "PARTIAL")
 
 
-async def test_undeclared_files_are_not_committed_and_are_reported(tmp_path: Path) -> None:
+async def test_undeclared_files_are_not_committed(tmp_path: Path) -> None:
     """Named paths only; what a person has staged stays staged."""
     board = made_project(tmp_path)
     (tmp_path / "mine.txt").write_text("mine")
@@ -166,18 +164,14 @@ async def test_undeclared_files_are_not_committed_and_are_reported(tmp_path: Pat
 
     def two(ctx: Context, phase: int) -> Any:
         (ctx.root / "forgotten.txt").write_text("x")
-        (ctx.root / "__pycache__").mkdir()
-        (ctx.root / "__pycache__" / "x.pyc").write_text("filled again by a tool: no news")
         (ctx.root / "README").unlink()
         (ctx.root / "rows.txt").write_text("rows")
         return returned("rows.txt", data={"deleted": ["README", "../x", "/etc/passwd", "never.txt"]})
 
     outcome = await Worker(p1=two).implement(board)
     assert outcome.status == "completed"
-    messages = [warning for warning in outcome.warnings if "not named" in warning]
-    assert messages == ["Changed meanwhile, not named by the agent, and not committed: forgotten.txt."]
     assert files_of(tmp_path, "task 1 phase 1") - BOARD_FILES == {"rows.txt", "README", PLAN_PATH}
-    left = git(tmp_path, "status", "--short", "--", ".", ":!.remit", ":(exclude)__pycache__").splitlines()
+    left = git(tmp_path, "status", "--short", "--", ".", ":!.remit").splitlines()
     assert left == ["A  staged.txt", "?? forgotten.txt", "?? mine.txt"]
 
 
@@ -315,10 +309,8 @@ def test_dry_run_lists_the_phases_and_changes_nothing(tmp_path: Path) -> None:
     board = made_project(tmp_path, in_git=False, plan=plan, accept=("make check",))
     before = board.state_path.read_bytes()
     outcome = dry_run_implement(load_settings(tmp_path), board, lambda _name: None, [1])
-    (messages,) = outcome.data["tasks"]
-    assert (messages["agent"], messages["mode"], messages["left_out"]) == ("task-executor", "phased", [1])
-    assert [(one["phase"], one["accept"]) for one in messages["would_run"]] == [(2, []), (3, ["make check"])]
-    assert "phase 3: Document it [NOT STARTED]: would run\n    accepted by `make check`" in outcome.summary
+    assert "Would implement task 1: CSV\n  phase 2: Write CSV [NOT STARTED]\n  phase 3: Document it [NOT STARTED]" in outcome.summary
+    assert outcome.data["agent"] == "task-executor"
     assert board.state_path.read_bytes() == before
 
 
@@ -374,16 +366,15 @@ def test_killed_run_is_resumed_in_its_phase(tmp_path: Path, dies_in: str) -> Non
     assert files_of(tmp_path, "task 1 phase 2") - BOARD_FILES == {"part2.txt", PLAN_PATH}
 
 
-async def test_phases_removed_from_the_plan_by_an_agent_are_not_completed(tmp_path: Path) -> None:
+async def test_plan_emptied_by_an_agent_is_restored(tmp_path: Path) -> None:
     def empties(ctx: Context, phase: int) -> Any:
         (ctx.root / PLAN_PATH).write_text("# Nothing left to do\n")
         return writes(ctx, phase)
 
-    worker = Worker(p1=empties)
-    outcome = await worker.implement(made_project(tmp_path))
-    assert (outcome.status, outcome.task_status, worker.phases) == ("failed", "IMPLEMENTING", [1])
-    assert "1, 2, 3" in outcome.summary
-    assert PLAN_PATH not in files_of(tmp_path, "task 1 phase 1"), "so that git still has it"
+    board, worker = made_project(tmp_path), Worker(p1=empties)
+    outcome = await worker.implement(board)
+    assert (outcome.status, worker.phases, markers(board)) == ("completed", [1, 2, 3], ["COMPLETED"] * 3)
+    assert any("it was restored" in warning for warning in outcome.warnings)
 
 
 async def test_commit_has_no_files_of_other_tasks_or_of_the_user(tmp_path: Path) -> None:

@@ -184,15 +184,13 @@ def test_errors_of_one_tree_or_one_agent_and_code_are_related(ledger: ErrorLedge
     }
 
 
-def test_file_is_bounded_and_old_entries_are_archived(tmp_path: Path, wall: Wall) -> None:
+def test_file_is_bounded_and_keeps_the_latest_entries(tmp_path: Path, wall: Wall) -> None:
     ledger = ErrorLedger(tmp_path / "errors.json", Clock(wall=wall), limit=3)
     for name in "abcde":
         ledger.note([occurrence(agent=name)])
         wall.now += 1
     ledger.note([occurrence(agent="c")])
     assert [e.context["agent"] for e in ledger.entries()] == ["c", "e", "d"]
-    archived = [json.loads(line) for line in (tmp_path / "errors.archive.jsonl").read_text().splitlines()]
-    assert [e["context"]["agent"] for e in archived] == ["a", "b"]
 
 
 PROCESS = """

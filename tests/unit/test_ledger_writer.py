@@ -34,7 +34,7 @@ def test_thousands_of_errors_are_counted_at_little_cost(ledger: ErrorLedger) -> 
 
 
 def test_memory_is_bounded(ledger: ErrorLedger, caplog: pytest.LogCaptureFixture) -> None:
-    writer = LedgerWriter(ledger, gather_seconds=30)
+    writer = LedgerWriter(ledger, gather_seconds=1)
     for _ in range(INBOX_LIMIT + 5):
         writer.post(occurrence())
     assert writer.close(60)

@@ -8,19 +8,19 @@ import contextlib
 import copy
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.board import archive, user_edits, write_set
+from remit.board import archive, write_set
 from remit.board.state_file import StateFile, read_state, state_to_bytes, to_bytes
 from remit.board.task import State
-from remit.board.user_edits import TODO, BoardFiles, UserEdits, Version, numbers_of
+from remit.board.user_edits import FROM, displaced_name, read_at_rest, signature, sweep_left
 from remit.board.write_set import Piece, WriteSet, hash_of, read_or_none
 from remit.core.deadline import SYSTEM_CLOCK, Clock
-from remit.core.errors import Misused
+from remit.core.errors import Misused, Refused
 from remit.core.ids import new_session_id
 from remit.system.files import file_lock, make_folder
 
@@ -29,13 +29,27 @@ if TYPE_CHECKING:
     from remit.core.settings import Settings
 
 SPECS = "specs"
-STATE = f"{SPECS}/state.json"
+STATE, TODO = f"{SPECS}/state.json", f"{SPECS}/TODO.md"
 OWN = ".remit/board"
-LOCK, SET, LEFT, DRAWN, UNCOMMITTED = (f"{OWN}/{name}" for name in ("lock", "set", "left", "drawn", "uncommitted"))
+LOCK, SET, LEFT, UNCOMMITTED = (f"{OWN}/{name}" for name in ("lock", "set", "left", "uncommitted"))
 LOCK_SECONDS = 30.0
 _READS = 50
-_ROUNDS = 5
-"""Maximum merges of edits saved during one change; later edits wait for the next change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardFiles:
+    """The board's files at one moment."""
+
+    data: bytes | None = None
+    """state.json; None: missing."""
+    file: StateFile = StateFile(state=State(), drawn="")  # noqa: RUF009 - frozen
+    todo: bytes | None = None
+    """TODO.md; None: missing, or not in place yet."""
+
+    @property
+    def is_drawn(self) -> bool:
+        """TODO.md exists and is unchanged since it was drawn."""
+        return self.todo is not None and hash_of(self.todo) == self.file.drawn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +58,7 @@ class Snapshot:
 
     state: State
     notices: tuple[str, ...] = ()
-    """Merged edits of TODO.md (prefixed with `user_edits.FROM`) and failures, one line each."""
+    """Merged edits of TODO.md (prefixed with `FROM`) and failures, one line each."""
     exists: bool = True
     """False: the project has no board yet."""
 
@@ -112,7 +126,7 @@ class Board:
     def look(self) -> Snapshot:
         """Read the board: takes no lock, writes nothing. An interrupted change counts as made."""
         found = self._find()
-        return self._nothing() if found.data is None else self._merged(self._edits(found), found.file.state)
+        return self._nothing() if found.data is None else self._merged(found, found.file.state)
 
     @contextlib.contextmanager
     def change(self, activity: str = "", *, make: bool = False, anew: bool = False, dry_run: bool = False) -> Iterator[Draft]:
@@ -140,11 +154,11 @@ class Board:
                 self._nothing()
                 if not make:
                     raise no_board()
-            edits = self._edits(found)
-            seen = self._merged(edits, archive.numbered(self, found.file.state))
+            recovered += tuple(sweep_left(self.root / LEFT, self.todo_path))
+            seen = self._merged(found, archive.numbered(self, found.file.state))
             draft = Draft(state=seen.state, at=self.now(), notices=(*recovered, *seen.notices))
             yield draft
-            is_written = self._write(draft, edits, seen.state, activity, anew=anew)
+            is_written = self._write(draft, found, seen.state, activity, anew=anew)
         if is_written and draft.commit is not None:
             made = draft.commit.make(self)
             draft.commit_hash, draft.commit_warning = made.short, made.warning
@@ -176,14 +190,17 @@ class Board:
             said += tuple(make_left_commits(self))
         return said
 
-    def _merged(self, edits: UserEdits, state: State, before: frozenset[int] | None = None) -> Snapshot:
-        if not edits.found.versions:
-            return Snapshot(state=state)
-        state, notices = edits.merge(state, numbers_of(state) if before is None else before)
-        return Snapshot(state=state, notices=notices)
+    def _merged(self, found: BoardFiles, onto: State) -> Snapshot:
+        """`onto` with the person's edits: those that lead from the drawing of state.json to TODO.md. Raises `Refused`."""
+        if found.todo is None or found.is_drawn:
+            return Snapshot(state=onto)
+        from remit.board.todo import text_of  # imported here: only if a person has edited the file
+        from remit.board.todo_merge import merge
 
-    def _edits(self, found: BoardFiles) -> UserEdits:
-        return UserEdits(found, drawn=self.root / DRAWN, at=self.now(), taken_numbers=archive.numbers(self) if found.versions else ())
+        numbers = archive.numbers(self)
+        merged = merge(found.file.state, text_of(found.todo), at=self.now(), onto=onto, taken_numbers=numbers)
+        notices = (*(f"{FROM}{line}" for line in merged.taken), *(f"TODO.md: {line}" for line in merged.kept))
+        return Snapshot(state=merged.state, notices=notices)
 
     def _nothing(self) -> Snapshot:
         """A project without a state.json. Raises if it has a TODO.md nevertheless."""
@@ -200,10 +217,10 @@ class Board:
     def _find(self) -> BoardFiles:
         """The files at one moment, read without a lock, and again if they changed meanwhile."""
         for _ in range(_READS):
-            pending, before = write_set.pending(self.root / SET), _signature(self.root / STATE)
+            pending, before = write_set.pending(self.root / SET), signature(self.root / STATE)
             found = self._read_files(pending)
             after = write_set.pending(self.root / SET)
-            if _signature(self.root / STATE) == before and (after.raw if after else None) == (pending.raw if pending else None):
+            if signature(self.root / STATE) == before and (after.raw if after else None) == (pending.raw if pending else None):
                 return found
         with file_lock(self.root / LOCK, timeout=LOCK_SECONDS):
             return self._read_files(write_set.pending(self.root / SET))
@@ -216,75 +233,54 @@ class Board:
         if self._last is None or self._last[0] != data:
             self._last = (data, read_state(data, STATE))
         file = self._last[1]
-        not_put = pending.waiting(TODO) if pending else None
-        # A drawing that is not in place yet: the present file is the previous one.
-        base = file.drawn if not_put is None else not_put[1] or ""
-        path = self.root / TODO
-        text = user_edits.read_at_rest(path, base)
-        is_drawn = text is not None and hash_of(text) == base
-        versions = () if text is None or is_drawn else (Version(data=text, base=base, path=path),)
-        left = tuple(user_edits.displaced_versions(self.root / LEFT))
-        return BoardFiles(data=data, file=file, versions=(*left, *versions), is_drawn=is_drawn)
+        # A drawing that is not in place yet counts; who saved over the previous one is told when it is put there.
+        is_waiting = pending is not None and pending.waiting(TODO) is not None
+        return BoardFiles(data=data, file=file, todo=None if is_waiting else read_at_rest(self.root / TODO, file.drawn))
 
     # ---- writing
 
-    def _write(self, draft: Draft, edits: UserEdits, before: State, activity: str, *, anew: bool) -> bool:
+    def _write(self, draft: Draft, found: BoardFiles, before: State, activity: str, *, anew: bool) -> bool:
         """False: nothing changed."""
-        found = edits.found
+        found = found if anew else self._with_late_edits(draft, found)
         if anew or draft.state != before or draft.files or draft.moves:
             if activity:
                 draft.state = draft.state.noting(draft.at, activity)
-        elif found.is_drawn and not found.versions and hash_of(_drawn(found.file.state)) == found.file.drawn:
+        elif found.is_drawn and hash_of(_drawn(found.file.state)) == found.file.drawn:
             return False  # otherwise state.json was edited by hand, and TODO.md is an older drawing
-        began = numbers_of(found.file.state)
-        files = {**draft.files, **({draft.commit.note: draft.commit.to_bytes(self.root)} if draft.commit is not None else {})}
-        draft.notices += self._write_once(draft, edits, before, files, draft.moves)
-        for _ in range(_ROUNDS):
-            if next(user_edits.displaced_versions(self.root / LEFT), None) is None:
-                break
-            edits = self._edits(self._find())
-            seen = self._merged(edits, edits.found.file.state, began)
-            draft.state, draft.notices = seen.state, (*draft.notices, *seen.notices)
-            draft.notices += self._write_once(draft, edits, seen.state, {}, {})
-        user_edits.sweep_left(self.root / LEFT)
-        return True
-
-    def _write_once(
-        self, draft: Draft, edits: UserEdits, merged: State, files: Mapping[str, bytes], moves: Mapping[str, str]
-    ) -> tuple[str, ...]:
-        """`merged`: the board with all edits of TODO.md, before the change."""
-        found = edits.found
         draft.state = replace(draft.state, last_updated=draft.at)
-        text = _drawn(draft.state)
+        text, was = _drawn(draft.state), hash_of(found.todo)
         drawn = hash_of(text)
-        state = state_to_bytes(draft.state, drawn, found.file.entries)
-        stamp = re.sub(r"[-:]", "", draft.at)
-        was, consumed = found.file.drawn, []
-        for version in found.versions:
-            hashed = hash_of(version.data)
-            goes_on_from = edits.goes_on_from(version, merged)
-            if goes_on_from is not None:
-                known = state_to_bytes(goes_on_from, known=found.file.entries)
-                user_edits.keep_drawing(self.root / DRAWN, hashed, known, self.root / LEFT)
-            if version.is_displaced:
-                place = f"{LEFT}/{user_edits.displaced_name(hashed)}" if goes_on_from is not None else f"{TODO}.kept-{stamp}-{hashed[:4]}"
-                consumed.append((version.path.relative_to(self.root).as_posix(), place, hashed))
-            else:
-                was = hashed
-        user_edits.keep_drawing(self.root / DRAWN, drawn, state, self.root / LEFT)
+        state = state_to_bytes(draft.state, drawn)
+        files = {**draft.files, **({draft.commit.note: draft.commit.to_bytes(self.root)} if draft.commit is not None else {})}
         files_of_set = WriteSet(
             pieces=(
                 *(Piece(path=path, data=data) for path, data in files.items()),
                 Piece(path=STATE, data=state, expected=hash_of(found.data)),
-                Piece(path=TODO, data=text, expected=was, displaced_to=f"{LEFT}/{user_edits.displaced_name(was)}" if was else ""),
+                Piece(path=TODO, data=text, expected=was, displaced_to=f"{LEFT}/{displaced_name(was)}" if was else ""),
             ),
-            moves=tuple(moves.items()),
-            consumed=tuple(consumed),
-            stamp=stamp,
+            moves=tuple(draft.moves.items()),
+            stamp=re.sub(r"[-:]", "", draft.at),
         )
-        notices = write_set.write(self.root / SET, self.root, files_of_set)
-        self._last = (state, StateFile(state=draft.state, drawn=drawn, entries=found.file.entries))
-        return notices
+        draft.notices += write_set.write(self.root / SET, self.root, files_of_set)
+        self._last = (state, StateFile(state=draft.state, drawn=drawn))
+        return True
+
+    def _with_late_edits(self, draft: Draft, found: BoardFiles) -> BoardFiles:
+        """Merge what was saved during the change. What cannot be merged is kept beside TODO.md when that is written."""
+        late = replace(found, todo=read_at_rest(self.root / TODO, hash_of(found.todo)))
+        if late.todo == found.todo:
+            return found
+        try:
+            merged = self._merged(late, draft.state)
+        except Refused:
+            return found
+        before = {task.number for task in found.file.state.tasks}
+        known = {(task.title, task.description) for task in draft.state.tasks if task.number not in before}
+        new = [task for task in merged.state.tasks if draft.state.find(task.number) is None]
+        twice = [task.number for task in new if (task.title, task.description) in known]  # who saves twice saves the first ones again
+        draft.state = merged.state.without(twice)
+        draft.notices = tuple(dict.fromkeys((*draft.notices, *merged.notices)))
+        return late
 
 
 def no_board() -> Misused:
@@ -297,11 +293,3 @@ def _drawn(state: State) -> bytes:
     from remit.board.todo import draw  # imported here: most commands only read
 
     return to_bytes(draw(state))
-
-
-def _signature(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size

@@ -18,7 +18,7 @@ from remit.app import Remit
 from remit.board import claims
 from remit.board.archive import find_tasks
 from remit.board.board import Board, Draft, no_board
-from remit.board.outcome import Waiting, wait_for_result
+from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.task import BEGINS, IN_PROGRESS, State, Status, Task, check_move
 from remit.core.agents import is_built_in
 from remit.core.context import LEVELS, RecordedHandle, level_of
@@ -271,9 +271,10 @@ def check_entry(task: Task, command: str, *, force: bool) -> tuple[str, ...]:
     return ()
 
 
-def warn_of_claim(board: Board, number: int) -> tuple[str, ...]:
-    holder = claims.holder_of(board, number)
-    return (f"It would be refused now: `remit {holder.command}` works on task {number} (process {holder.pid}).",) if holder else ()
+def would_run(find: Find, chosen: Route, command: str, what: str, *, task: Task | None = None, warnings: Sequence[str] = ()) -> Outcome:
+    """The dry run of a command: its route, who would carry it out, and `what` that would do."""
+    agents = [f"{name}, carried out by {carried_by(find(name))}" for name in roles_of(find, chosen.agent)]
+    return Outcome.dry_run(command, "\n".join((chosen.log_line, *agents, what)), task=task, warnings=warnings, agent=chosen.agent)
 
 
 def carried_by(agent: AgentPort | None) -> str:

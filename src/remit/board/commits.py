@@ -1,7 +1,7 @@
 """Git commits of the board: exactly the named paths, with the user's configuration. A failed commit never fails its command.
 
-The commit is built in a private copy of the index, so the user's staged changes stay staged, and a failed or killed commit leaves the
-user's index untouched. Name, hooks, filters and signature are the user's. A failure is a warning (`GIT_COMMIT_FAILED`). Blocking.
+The user's staged changes stay staged. Name, hooks, filters and signature are the user's. A failure is a warning (`GIT_COMMIT_FAILED`).
+Blocking.
 
 A pending commit is noted in the same write set as its files, and made when the change is written. Then the note is removed, whatever the
 outcome; only a commit that must wait (a merge in progress) stays noted. The next change makes the commits that ended processes left. A
@@ -12,7 +12,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING
 from remit.core.errors import ErrorInfo, RemitError, Unavailable
 from remit.core.text import list_some, one_line, shorten
 from remit.system.files import atomic_write, file_lock
-from remit.system.git import BARE, COMMIT_LOCK, Git, GitFailed, operation_in
+from remit.system.git import BARE, COMMIT_LOCK, NO_SUBMODULES, Git, GitFailed, operation_in
 from remit.system.ownership import is_sealed, seal
 from remit.system.processes import ProcessIdentity
 
@@ -37,7 +36,7 @@ LOCK_SECONDS = 30.0
 INDEX_SECONDS = 5.0
 """How long to wait while another git locks the index."""
 _TIDY_SECONDS = 15.0
-"""For updating the index, after the time for the commit itself has ended."""
+"""For git's index, after the time for the commit itself has ended."""
 _WORDS_SHOWN = 600
 NOTES = ".remit/board/uncommitted"
 GIVEN_UP_SECONDS = 600.0
@@ -76,13 +75,12 @@ def commit(
     session_id: str = "",
     deleted: Sequence[str] = (),
     seconds: float = 60.0,
-    is_repeated: bool = False,
     wanted: bool | None = None,
 ) -> CommitResult:
     """Commit these files from the working tree. Paths are relative to `root`; a folder means all files below it.
 
-    `deleted`: removed files, such as the old name of a renamed one. Git need not know them. `is_repeated`: a killed process may have made
-    the commit already without updating the user's index. `wanted`: the setting `board_commits`, if it is known."""
+    `deleted`: removed files, such as the old name of a renamed one. Git need not know them. `wanted`: the setting `board_commits`, if it is
+    known."""
     message = message_of(subject, session_id)
     stop_at = time.monotonic() + seconds
     try:
@@ -91,7 +89,7 @@ def commit(
         if repository is None:
             return CommitResult()
         with _alone(repository, min(seconds, LOCK_SECONDS)):
-            return _commit(repository, paths, deleted, message, is_repeated=is_repeated)
+            return _commit(repository, paths, deleted, message)
     except Busy as error:
         return CommitResult(warning=_failed(error.message), later=True)
     except GitFailed as error:
@@ -164,6 +162,11 @@ class Repository:
     def tree(self, head: str) -> str:
         """HEAD, or the empty tree without a commit."""
         return head or self.git.says("hash-object", "-t", "tree", os.devnull)
+
+    def with_paths(self, *arguments: str, paths: Sequence[str]) -> None:
+        """Run a command that takes any number of paths."""
+        stdin = _lines([literal(path) for path in paths])
+        self.git.run(*arguments, "--pathspec-from-file=-", "--pathspec-file-nul", stdin=stdin)
 
     def names(self, *arguments: str, paths: Sequence[str] = ()) -> list[str]:
         """The paths that a command lists with `-z`."""
@@ -264,91 +267,57 @@ def _with_parents(paths: Sequence[str]) -> set[str]:
 # ---- making the commit
 
 
-def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str], message: str, *, is_repeated: bool) -> CommitResult:
+def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str], message: str) -> CommitResult:
     if operation := operation_in(repository.git_dir):
         raise Busy(f"a {operation} is in progress here and must end first")
-    _wait_for_index(repository)
     before = repository.head()
     chosen, left_out = _select(repository, paths, deleted)
-    with _private_index(repository) as private:
-        changed = _stage(private, before, chosen, deleted, left_out) if chosen else []
-        trouble = _make(private, before, message) if changed else ""
-    if changed:
-        made = _with_index(repository, before, trouble, changed)
-    else:
-        made = CommitResult()
-        if is_repeated and before and chosen:
-            _reset_index(repository, list(chosen))
+    changed, new = _changes(repository, before, chosen, deleted, left_out) if chosen else ([], [])
+    made = _make(repository, before, changed, new, message) if changed else CommitResult()
     if left_out:
         off = "" if changed else " (board_commits = false in remit.toml switches commits off.)"
         made = replace(made, warning=f"{made.warning} Not committed: {list_some(left_out, 5)}.{off}".strip())
     return made
 
 
-@contextlib.contextmanager
-def _private_index(repository: Repository) -> Iterator[Repository]:
-    """The repository with a copy of the user's index. One commit at a time; left-overs of a killed one are replaced."""
-    index = repository.git_dir / "remit-index"
-    for path in (index, index.with_name(f"{index.name}.lock")):
-        path.unlink(missing_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        shutil.copyfile(repository.index, index)
-    try:
-        yield replace(repository, git=repository.git.using(index))
-    finally:
-        index.unlink(missing_ok=True)
-
-
-def _stage(private: Repository, head: str, chosen: dict[str, str], deleted: Sequence[str], left_out: list[str]) -> list[str]:
-    """Set the private index to HEAD plus the chosen paths from the working tree. Returns the paths that differ from HEAD."""
-    private.git.run("read-tree", "--reset", private.tree(head))  # keeps the stat data of unchanged files: none is read again
-    files = private.names("ls-files", "-z", "--cached", "--others", "--exclude-standard", paths=list(chosen))
-    known = _with_parents(files)
+def _changes(
+    repository: Repository, before: str, chosen: dict[str, str], deleted: Sequence[str], left_out: list[str]
+) -> tuple[list[str], list[str]]:
+    """The files that differ from HEAD, and those of them that git does not know yet."""
+    paths = list(chosen)
+    new = [file for file in repository.names("ls-files", "-z", "--others", "--exclude-standard", paths=paths) if not file.endswith("/")]
+    known = _with_parents([*new, *repository.names("ls-files", "-z", paths=paths)])
     for placed, path in chosen.items():
-        if placed not in known:
-            is_there = os.path.lexists(private.top / placed)
-            left_out += [f"{one_line(path)} ({'ignored by git' if is_there else 'not there'})"] if is_there or path not in deleted else []
-    files = [file for file in files if not file.endswith("/")]
-    private.git.run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=_lines(files))
-    return private.names(*_STAGED, private.tree(head))
+        if placed not in known and (os.path.lexists(repository.top / placed) or path not in deleted):
+            left_out.append(f"{one_line(path)} ({'ignored by git' if os.path.lexists(repository.top / placed) else 'not there'})")
+    differing = repository.names("diff", "--name-only", "-z", "--no-renames", NO_SUBMODULES, repository.tree(before), paths=paths)
+    return list(dict.fromkeys((*differing, *new))), new
 
 
-def _make(private: Repository, before: str, message: str) -> str:
-    """A warning if git failed although the commit exists; else empty. Raises if there is none."""
+def _make(repository: Repository, before: str, changed: Sequence[str], new: Sequence[str], message: str) -> CommitResult:
+    """`git commit --only`: what the user has staged in other files stays staged. Git must know new files first."""
+    _wait_for_index(repository)
+    staged = repository.names(*_STAGED, repository.tree(before))
+    trouble = ""
     try:
-        private.git.run("commit", "--quiet", "--cleanup=whitespace", "-m", message)
-        return ""
-    except (GitFailed, Unavailable) as error:
-        if _tidying(private).head() == before:
+        if new:
+            repository.with_paths("add", "--intent-to-add", paths=new)
+        repository.with_paths("commit", "--only", "--quiet", "--cleanup=whitespace", "-m", message, paths=changed)
+    except BaseException as error:
+        late = _tidying(repository)
+        if new and late.head() == before:
+            late.with_paths("reset", "--quiet", paths=new)
+        if late.head() == before or not isinstance(error, GitFailed | Unavailable):
             raise
         # It was stopped after the commit was made, for example by a hanging post-commit hook.
-        return f"The commit was made, but git failed afterwards: {_reason(error)}."
-
-
-def _with_index(repository: Repository, before: str, trouble: str, named: Sequence[str]) -> CommitResult:
-    """The commit at HEAD, with the user's index updated in the paths that it changed.
-
-    A hook may have changed more files (e.g. a formatter); among those, files that the user staged are left alone."""
+        trouble = f"The commit was made, but git failed afterwards: {_reason(error)}."
     late = _tidying(repository)
-    try:
+    try:  # a hook, such as a formatter, may have committed other contents and more files than the index has
         commit_hash, *committed = late.names("diff-tree", "--root", "-r", "--name-only", "-z", "--no-renames", "--no-abbrev", "HEAD")
-        more = [path for path in committed if path not in named]
-        theirs = late.names(*_STAGED, late.tree(before), paths=more) if more else []
-        _reset_index(late, [path for path in committed if path not in theirs])
+        late.with_paths("reset", "--quiet", paths=[path for path in committed if path in changed or path not in staged])
     except RemitError as error:
-        warning = f"The commit was made, but git's index was not updated: {_reason(error)}."
-        return CommitResult(hash=late.head(), warning=" ".join(filter(None, (trouble, warning))))
-    kept_out = [path for path in named if path not in committed]
-    if kept_out and not trouble:
-        trouble = f"{CODE}: a hook kept these out of the commit: {list_some(kept_out, 5)}."
+        return CommitResult(hash=late.head(), warning=f"The commit was made, but git's index was not updated: {_reason(error)}.")
     return CommitResult(hash=commit_hash, warning=trouble)
-
-
-def _reset_index(repository: Repository, paths: Sequence[str]) -> None:
-    """Reset these paths in the user's index to HEAD."""
-    _wait_for_index(repository)
-    pathspecs = _lines([literal(path) for path in paths])
-    repository.git.run("reset", "--quiet", "--pathspec-from-file=-", "--pathspec-file-nul", stdin=pathspecs)
 
 
 @contextlib.contextmanager
@@ -420,19 +389,11 @@ class PendingCommit(ProcessIdentity):
         """Whether no live process will make it."""
         return self.is_dead or not 0.0 <= now - self.since <= GIVEN_UP_SECONDS
 
-    def make(self, board: "Board", *, is_repeated: bool = False) -> CommitResult:
+    def make(self, board: "Board") -> CommitResult:
         """Make it. A failure is written to the error ledger, unless the commit only has to wait."""
         own = [path.relative_to(board.root).as_posix() for path in (board.state_path, board.todo_path) if path.exists()]
         paths = (*self.paths, *own)
-        made = commit(
-            board.root,
-            paths,
-            self.subject,
-            session_id=self.session_id,
-            deleted=self.deleted,
-            is_repeated=is_repeated,
-            wanted=board.commits,
-        )
+        made = commit(board.root, paths, self.subject, session_id=self.session_id, deleted=self.deleted, wanted=board.commits)
         note = board.root / self.note
         if made.later and note.exists():
             with contextlib.suppress(RemitError):  # it counts as left once this process has ended, if not at once
@@ -459,7 +420,7 @@ def make_left_commits(board: "Board") -> Iterator[str]:
     for pending in sorted(notes, key=lambda one: one.since):
         if not pending.is_left(now):
             continue
-        made = pending.make(board, is_repeated=True)
+        made = pending.make(board)
         if made.hash:
             yield f"Committed what an earlier command had written before it ended: {pending.subject} ({made.short})."
         if made.warning:

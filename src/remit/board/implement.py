@@ -61,11 +61,10 @@ from remit.board.verdicts import (
     name_files,
     stays_inside,
     uncommitted_changes,
-    unnamed_changes,
     untouched_changes,
 )
 from remit.core.errors import ErrorInfo, Refused, RemitError, Unavailable
-from remit.core.result import Artifact, Evidence, Return, StopReason
+from remit.core.result import Artifact, Return, StopReason
 from remit.core.text import fence_untrusted
 from remit.runtime.landing import read_state
 from remit.runtime.task_workspace import PLACE, find_task_workspace
@@ -174,8 +173,6 @@ class ImplementRun(TaskRun):
     show: Callable[[str], None] = show_nothing
     plan_begun: str = ""
     """The plan when the present phase was marked; empty: another process marked it."""
-    vanished: tuple[int, ...] = ()
-    """Phases removed from the plan during the last one."""
     landing: TaskLanding | None = None
     """The worktree of the task; None: its agent works in the project itself."""
 
@@ -203,10 +200,6 @@ class ImplementRun(TaskRun):
                 piece = await off_loop(next_piece, self.board, self.number)
             except Refused as error:
                 return await off_loop(self._stuck, error.message, error.advice)
-            if self.vanished:
-                gone = ", ".join(map(str, self.vanished))
-                words = f"Phases were removed from the plan while phase {max(commits)} was carried out: {gone}."
-                return await off_loop(self._stuck, words, "Look at the plan (`git diff` shows the change), and correct it.")
             if piece is None:
                 return await self._completed(commits)
             number = piece.phase.number
@@ -303,15 +296,8 @@ class ImplementRun(TaskRun):
         verdict = await off_loop(self._judge, piece, before, left)
         self.warn(*(words for words in left.warnings if not words.startswith("summary:")))  # on its style: for the author of the agent
         task = await run_to_end(self._file_piece, piece, left, verdict)
-        if self.landing is not None:
-            if not verdict.is_done:
-                self.warn(f"Its work so far is in {self.landing.workspace.inside}, not merged.")
-            return left, verdict, task
-        others = await off_loop(unnamed_changes, root, own, before, {*verdict.files, *verdict.deleted, piece.task.plan_path})
-        if verdict.is_done and others:
-            self.warn(f"Changed meanwhile, not named by the agent, and not committed: {name_files(others)}.")
-        elif not verdict.is_done and (left_there := {*verdict.files, *others}):
-            self.warn(f"Left in the project, not committed: {name_files(left_there)}.")
+        if self.landing is not None and not verdict.is_done:
+            self.warn(f"Its work so far is in {self.landing.workspace.inside}, not merged.")
         return left, verdict, task
 
     def _mark_phase(self, piece: Piece) -> None:
@@ -364,8 +350,7 @@ class ImplementRun(TaskRun):
         def change(task: Task, draft: Draft) -> tuple[Task, Sequence[str]]:
             if phase is not WHOLE:
                 marker = verdict.phase_status(phase.status)
-                warnings, self.vanished = mark_phase_ended(self.board, draft, task, piece.plan, phase.number, marker, self.plan_begun)
-                self.warn(*warnings)
+                self.warn(*mark_phase_ended(self.board, draft, task, piece.plan, phase.number, marker, self.plan_begun))
                 if plan_path not in draft.files:  # it cannot be read: its current content is not committed
                     paths.remove(plan_path)
             if verdict.is_done:
@@ -488,17 +473,12 @@ class ImplementRun(TaskRun):
         )
         if filed is not None:
             note_fixed(board, filed)
-        artifacts = [Artifact(type="implementation", path=one) for record in records for one in record.files]
-        listed = (*{one.path: one for one in artifacts}.values(), Artifact(type="summary", path=path, summary=words))
-        accepted = {one for record in records if record.accept or task.accept for one in record.files}
+        artifacts = {one: Artifact(type="implementation", path=one) for record in records for one in record.files}
         return self._outcome(
             filed,
             "completed",
             words,
-            artifacts=tuple(
-                replace(one, evidence=Evidence.VERIFIED if one.path in accepted else Evidence.CHECKED)
-                for one in checked_artifacts(board.root, listed)
-            ),
+            artifacts=checked_artifacts(board.root, (*artifacts.values(), Artifact(type="summary", path=path, summary=words))),
             next_steps=f"`remit review {self.number}` reviews the work; `remit todo` archives the task.",
             commit=self.commit,
             session_id=records[-1].session_id if records else "",
@@ -511,7 +491,6 @@ class ImplementRun(TaskRun):
         # The command continues a stopped phase, not a separate delegation.
         errors = tuple(replace(error, recommendation=again) if error.code in STOPPED else error for error in verdict.errors)
         where = "" if phase is WHOLE else f"Phase {phase.number} ({phase.name}) is not done. "
-        was_believed = verdict.status is result.status
         return self._outcome(
             task,
             str(verdict.status),
@@ -521,7 +500,7 @@ class ImplementRun(TaskRun):
             next_steps=_next_steps(phase, result, verdict, errors, again),
             commit=self.commit,
             session_id=result.session_id,
-            stop_reason=str(result.stop_reason if was_believed else StopReason.INVALID_RETURN),
+            stop_reason=str(result.stop_reason if verdict.status is result.status else StopReason.INVALID_RETURN),
             data={"agent": result.metadata.agent_type, **({} if phase is WHOLE else {"resume_from_phase": phase.number})},
         )
 

@@ -14,7 +14,7 @@ from remit.agents.agent_files import Page, check_guest, ours, page_of
 from remit.agents.profiles import definition_for
 from remit.app import Remit
 from remit.board import command_files
-from remit.board.command_lifecycle import Find, new_error, require_route
+from remit.board.command_lifecycle import Find, new_error, require_route, would_run
 from remit.board.commits import commit, note_failed_commit
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.verdicts import find_document
@@ -120,11 +120,9 @@ async def meta(remit: Remit, request: MetaRequest, *, waiting: Waiting = wait_fo
 
 
 def dry_run_meta(root: Path, settings: Settings, find: Find, request: MetaRequest, agents: Collection[str]) -> Outcome:
-    """What would be written; writes nothing."""
+    """Writes nothing."""
     chosen = require_route(settings, find, COMMAND, None, request.timeout)
-    place = find_place(root, request, agents)
-    summary = f"The {place.kind} {place.name} would be written to {place.path}."
-    return Outcome.dry_run(COMMAND, summary, kind=str(place.kind), name=place.name, path=place.path, route=chosen.log_line)
+    return would_run(find, chosen, COMMAND, f"Would write {find_place(root, request, agents).path}.")
 
 
 def _words(request: MetaRequest, place: Place) -> str:
@@ -198,7 +196,7 @@ def fault_in(root: Path, place: Place, text: str, agents: Collection[str]) -> st
         if place.kind is Kind.AGENT:
             return _fault_of_agent(page, place, agents)
         page = page or Page(path=path, head={}, body=text.strip(), lines={})
-        return _fault_of_carrier(page, "agent", command_files.command_of(page, root).agent, agents)
+        return _fault_of_carrier(page, "agent", command_files.command_of(page).agent, agents)
     except Misused as error:
         return error.message.removeprefix(f"{path}: ").removeprefix(f"{place.path}: ")
 

@@ -1,18 +1,18 @@
 """Implements several tasks: in turn, or at once, each in its own worktree, merged through one merge queue.
 
 At once, a task begins when all it depends on has landed, and while no other one runs whose plan names the same files. One that fails
-stops only those that depend on it. One that another process implements is waited for.
+stops only those that depend on it.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from remit.app import Remit
 from remit.board.board import Board
-from remit.board.claims import holder_of, holders
+from remit.board.claims import holders
 from remit.board.command_lifecycle import LEAST_SECONDS
 from remit.board.implement import check_agents, implement, refused_outcome, show_nothing
 from remit.board.outcome import Outcome, Waiting, name_tasks, wait_for_result
@@ -26,8 +26,6 @@ from remit.core.delegation import ORIGIN, ROOT_CALLER, CallerInfo, Origin
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.runtime.merge_queue import MergeQueue
 from remit.system.threads import off_loop
-
-LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +116,6 @@ class _ParallelRun:
         """By number: the files that its plan names."""
         self._running: dict[asyncio.Task[Outcome], int] = {}
         self._outcomes: dict[int, Outcome] = {}
-        self._elsewhere: set[int] = set()
-        """Tasks that another process implements, or has implemented."""
         self._stopped = ""
         """Why no further task starts."""
 
@@ -155,7 +151,7 @@ class _ParallelRun:
             await asyncio.gather(*self._running, return_exceptions=True)
         outcomes = [self._outcomes[number] for number in order if number in self._outcomes]
         why = self._stopped or "they depend on a task that is not completed"
-        outcome = combined_outcome(outcomes, done, self._pending, elsewhere=self._elsewhere, why=why)
+        outcome = combined_outcome(outcomes, done, self._pending, why=why)
         return replace(outcome, status="partial") if outcome.status != "completed" and outcome.data["completed"] else outcome
 
     def _begin(self) -> None:
@@ -166,7 +162,7 @@ class _ParallelRun:
             self._stopped = "the time limit for all tasks was reached"
         for number in list(self._pending):
             busy = set(self._running.values())
-            if self._stopped or len(busy - self._elsewhere) >= 2 * self._options.width:
+            if self._stopped or len(busy) >= 2 * self._options.width:
                 return
             needs = [self._outcomes.get(one) for one in self._needs[number]]
             is_free = not any(self._files[number] & self._files[one] for one in busy)
@@ -189,30 +185,11 @@ class _ParallelRun:
             board = Board(self._board.root, clock=self._board.clock)
             return await implement(self._remit, board, number, timeout=timeout, landing=self._landing, show=show, **_common(options))
         except RemitError as error:
-            if isinstance(error, Refused) and await off_loop(holder_of, self._board, number) is not None:
-                return await self._wait_for_other(number, error)
             if error.code == "MERGE_RED" and isinstance(error, Refused):
                 self._stopped = error.message
             return refused_outcome(number, error)
         except OSError as error:
             return refused_outcome(number, Unavailable(f"Task {number} could not be worked on: {error}"))
-
-    async def _wait_for_other(self, number: int, error: Refused) -> Outcome:
-        """Until the process that implements it has ended: those that depend on it can begin then."""
-        self._elsewhere.add(number)
-        self._options.show(f"task {number}: waiting for another process, which implements it")
-        while not (self._stopped or self._options.is_stopped()) and await off_loop(holder_of, self._board, number) is not None:
-            if self._ends_at is not None and time.monotonic() >= self._ends_at:
-                break
-            await asyncio.sleep(LOOK_SECONDS)
-        task = (await off_loop(self._board.look)).state.find(number)
-        if task is not None and task.status is not Status.COMPLETED and await off_loop(holder_of, self._board, number) is None:
-            words = f"Another process worked on task {number}, which is [{task.status.marker}] now."
-            error = Refused(words, code="INVALID_OPERATION", advice=f"remit implement {number}")
-        if task is None or task.status is not Status.COMPLETED:
-            return refused_outcome(number, error)
-        words = f"Task {number} was completed by another process."
-        return Outcome(command="implement", status="completed", summary=words, task_number=number, task_status=task.status.marker)
 
 
 def _common(options: ParallelOptions) -> dict[str, Any]:
@@ -220,18 +197,11 @@ def _common(options: ParallelOptions) -> dict[str, Any]:
     return {"focus": options.focus, "force": options.force, "waiting": options.waiting}
 
 
-def combined_outcome(
-    outcomes: Sequence[Outcome], done: Sequence[int], pending: Sequence[int], *, elsewhere: Collection[int] = (), why: str = ""
-) -> Outcome:
-    """One outcome of several tasks. `done`: completed before; `pending`: not begun, and `why`; `elsewhere`: done by another process."""
+def combined_outcome(outcomes: Sequence[Outcome], done: Sequence[int], pending: Sequence[int], *, why: str = "") -> Outcome:
+    """One outcome of several tasks. `done`: completed before; `pending`: not begun, and `why`."""
     completed = [one.task_number for one in outcomes if one.status == "completed" and one.task_number is not None]
     others = [one for one in outcomes if one.status != "completed"]
-    listed = (
-        ("Already completed", done),
-        ("Completed", [number for number in completed if number not in elsewhere]),
-        ("Completed by another process", [number for number in completed if number in elsewhere]),
-        ("Not begun", pending),
-    )
+    listed = (("Already completed", done), ("Completed", completed), ("Not begun", pending))
     parts = [f"{what}: {name_tasks(numbers).lower()}." for what, numbers in listed if numbers]
     parts += [f"Not begun because {why}."] if pending and why else []
     parts += [f"Task {one.task_number} is {one.status}: {one.summary}" for one in others]

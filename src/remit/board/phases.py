@@ -6,9 +6,11 @@ state.json, so that a later run, also on another machine, knows them."""
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from remit.board.board import Board, Draft
 from remit.board.commits import subject_of
@@ -71,22 +73,17 @@ def mark_phase_begun(board: Board, draft: Draft, task: Task, number: int) -> str
     return text
 
 
-def mark_phase_ended(
-    board: Board, draft: Draft, task: Task, plan: Plan, number: int, status: PhaseStatus, begun: str
-) -> tuple[list[str], tuple[int, ...]]:
-    """Set the phase's marker. Returns warnings, and phases that were open at its start and are no longer in the plan.
+def mark_phase_ended(board: Board, draft: Draft, task: Task, plan: Plan, number: int, status: PhaseStatus, begun: str) -> list[str]:
+    """Set the phase's marker. Returns warnings.
 
     `plan` and `begun`: the plan at the start of the phase, parsed and as text (empty if another process started it)."""
     warnings: list[str] = []
-    vanished: tuple[int, ...] = ()
     try:
-        if begun and task.plan_path and not os.path.lexists(board.root / task.plan_path):
-            text = begun
-            warnings.append(f"{task.plan_path} was deleted during phase {number}: it was restored.")
-        else:
-            text = read_plan_text(board, task)
+        text = read_plan_text(board, task) if not begun or os.path.lexists(board.root / task.plan_path) else ""
         now = {phase.number: phase.status for phase in read_plan(text).phases}
-        vanished = tuple(phase.number for phase in plan.open_phases if phase.number not in now)
+        if begun and not all(phase.number in now for phase in plan.open_phases):
+            text, now = begun, {}
+            warnings.append(f"{task.plan_path} was deleted, or phases were removed from it, during phase {number}: it was restored.")
         for phase in plan.phases:
             if phase.number != number and phase.is_open and now.get(phase.number) is PhaseStatus.COMPLETED:
                 text = with_phase(text, phase.number, phase.status)
@@ -94,7 +91,7 @@ def mark_phase_ended(
         draft.files[task.plan_path] = _to_bytes(with_phase(text, number, status))
     except (Refused, Misused) as error:
         warnings.append(f"The plan was changed meanwhile, so that phase {number} could not be marked: {error.message}")
-    return warnings, vanished
+    return warnings
 
 
 def _to_bytes(text: str) -> bytes:
@@ -124,12 +121,15 @@ class PhaseRecord:
         return f"Phase {self.number}, {self.name}: {self.summary}"
 
 
+_RECORD = TypeAdapter(PhaseRecord)
+
+
 def records_of(task: Task) -> tuple[PhaseRecord, ...]:
     """Records of the task's current plan, by number."""
     kept = task.extra.get(KEY)
     if not isinstance(kept, Mapping) or kept.get("plan") != task.plan_path or not isinstance(kept.get("done"), list):
         return ()
-    found = [_record_of(one) for one in kept["done"] if isinstance(one, Mapping) and isinstance(one.get("number"), int)]
+    found = [_RECORD.validate_python(one) for one in kept["done"] if isinstance(one, Mapping) and isinstance(one.get("number"), int)]
     return tuple(sorted(found, key=lambda one: one.number))
 
 
@@ -144,31 +144,20 @@ def without_records(task: Task) -> Task:
     return replace(task, extra={key: value for key, value in task.extra.items() if key != KEY})
 
 
-def _record_of(entry: Mapping[str, Any]) -> PhaseRecord:
-    values: dict[str, Any] = {"number": int(entry["number"])}
-    for one in fields(PhaseRecord):
-        value = entry.get(one.name)
-        if isinstance(one.default, tuple):
-            values[one.name] = tuple(map(str, value)) if isinstance(value, list | tuple) else ()
-        elif one.name != "number":
-            values[one.name] = str(value or "")
-    return PhaseRecord(**values)
-
-
 def summary_text(task: Task, plan: Plan, records: Sequence[PhaseRecord], at: str, stopped: str = "") -> str:
     """The implementation summary: result, commit, files and evidence of each phase. `stopped`: why it is not completed."""
     heads = [f"# Implementation summary: {task.title}", "", f"- **Task**: {task.number}"]
     heads += [f"- **Stopped**: {at}", f"- **Not completed**: {stopped}"] if stopped else [f"- **Completed**: {at}"]
     heads += [f"- **Plan**: {task.plan_path}"] if task.plan_path else []
-    heads += [f"- **Continue**: `remit implement {task.number}`"] if stopped else []
-    heads += [f"- **Accepted by**: `{command}` (exit 0)" for command in task.accept] if not stopped else []
+    heads += [f"- **Continue**: `remit implement {task.number}`"] if stopped else _proofs(task.accept)
     by_number = {one.number: one for one in records}
     parts = ["\n".join(heads)]
     for phase in plan.phases:
-        title = f"## Phase {phase.number}: {phase.name} [{phase.status}]"
-        parts.append("\n".join((title, "", *_record_lines(by_number.get(phase.number), phase.status, task))))
+        without = "No record: it was marked by hand, or by another program." if phase.status is PhaseStatus.COMPLETED else "Not done."
+        lines = _record_lines(by_number[phase.number]) if phase.number in by_number else [without]
+        parts.append("\n".join((f"## Phase {phase.number}: {phase.name} [{phase.status}]", "", *lines)))
     if 0 in by_number:
-        parts.append("\n".join(("## What was done", "", *_record_lines(by_number[0], PhaseStatus.COMPLETED, task))))
+        parts.append("\n".join(("## What was done", "", *_record_lines(by_number[0]))))
     if landing := task.landing:
         parts.append("\n".join(("## Landing", "", *(f"- {line}" for line in landing))))
     return "\n\n".join(parts) + "\n"
@@ -176,27 +165,22 @@ def summary_text(task: Task, plan: Plan, records: Sequence[PhaseRecord], at: str
 
 def completion_summary(plan: Plan, records: Sequence[PhaseRecord]) -> str:
     """The task's completion in one or two sentences."""
+    last = records[-1].summary if records else ""
     if not plan.phases:
-        return records[-1].summary if records else "Implemented."
+        return last or "Implemented."
     done = sum(phase.status is PhaseStatus.COMPLETED for phase in plan.phases)
-    words = f"{done} of {len(plan.phases)} phases carried out" if done < len(plan.phases) else f"All {done} phases carried out"
-    last = f" Last: {records[-1].summary}" if records and records[-1].summary else ""
-    return f"{'The phase was carried out' if len(plan.phases) == done == 1 else words}.{last}"
+    return f"Phases carried out: {done} of {len(plan.phases)}.{f' Last: {last}' if last else ''}"
 
 
-def _record_lines(record: PhaseRecord | None, status: PhaseStatus, task: Task) -> list[str]:
-    if record is None:
-        if status not in (PhaseStatus.COMPLETED, PhaseStatus.ABANDONED):
-            return ["Not done."]
-        is_given_up = status is PhaseStatus.ABANDONED
-        return ["Abandoned in the plan." if is_given_up else "No record: the plan was marked by hand, or by another program."]
-    files = [f"- `{path}`" for path in record.files] + [f"- `{path}` (deleted)" for path in record.deleted]
-    proof = [f"- **Accepted by**: `{command}` (exit 0)" for command in record.accept]
+def _record_lines(record: PhaseRecord) -> list[str]:
     facts = (("Session", record.session_id), ("Agent", record.agent), ("Commit", record.commit))
+    files = [f"- `{path}`" for path in record.files] + [f"- `{path}` (deleted)" for path in record.deleted]
     listed = [f"- **{name}**: {value}" for name, value in facts if value]
-    if not proof and not task.landing:  # a landing names the commands that accepted it
-        proof = ["- **Evidence**: files checked; no acceptance command"]
-    return [record.summary, "", *listed, *proof, "", "Files:", "", *files]
+    return [record.summary, "", *listed, *_proofs(record.accept), "", "Files:", "", *files]
+
+
+def _proofs(commands: Sequence[str]) -> list[str]:
+    return [f"- **Accepted by**: `{command}` (exit 0)" for command in commands]
 
 
 # ---- one piece of work

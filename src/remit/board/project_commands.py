@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from remit.agents.declarations import Declarations, declarations_of
+from remit.agents.declarations import declarations_of
 from remit.agents.definition import definition_of
-from remit.agents.model_agents import resolved
 from remit.agents.role_bindings import why_unavailable
 from remit.app import Remit
 from remit.board.command_files import CommandFile, check_arguments, fill_arguments
@@ -30,7 +29,6 @@ class BoundCommand:
     settings: Settings
     """The project's settings, with the command in its routing table."""
     agent: str
-    warnings: tuple[str, ...] = ()
 
 
 def bind_command(root: Path, command: CommandFile, trust: ProjectTrust | None = None) -> BoundCommand:
@@ -45,38 +43,23 @@ def bind_command(root: Path, command: CommandFile, trust: ProjectTrust | None = 
             raise Refused(f"The route of {command.name} names no agent.", code="TOOL_UNAVAILABLE", advice=advice)
         return BoundCommand(settings=settings, agent=routed)
     declarations = declarations_of(root, settings, trust)
-    agent: str | None = command.agent
-    warnings: tuple[str, ...] = ()
-    if agent is not None and not command.is_ours and agent not in declarations.known:
-        # `build` of OpenCode and `general-purpose` of Claude exist only in those tools.
-        warnings = (f"{command.path} names the agent {agent!r}, which this project does not have: another agent runs it.",)
-        agent = None
+    agent = command.agent
     if agent is None:
         profile = definition_of(command.name, {"description": command.description}, source=command.path)
         binding = declarations.binding(profile)
-        if binding.models is not None and token_here() is None:
-            return _on_a_model(command, declarations, binding.models, warnings)
-        if binding.executor is None:
+        if binding.models is not None and token_here() is None:  # a language model executes it, as an agent for this command only
+            agent = f"{command.name}-command"  # no name may occur twice in a path, and the command itself is in it
+            while agent in declarations.known:
+                agent += "-"
+            table = {"kind": "model", "description": command.description, "model": list(binding.models)}
+            settings = replace(settings, agents={**settings.agents, agent: table})
+        elif binding.executor is None:
             fault = why_unavailable(declarations.unavailable(profile.having(runs_on=binding.wanted)))
             raise Refused(fault.message, code=fault.code, advice=fault.advice)
-        agent = binding.executor.name
-    if command.model:
-        warnings += (f"{command.path}: model is left to the agent that carries it out: {command.model[:60]!r} is not used.",)
+        else:
+            agent = binding.executor.name
     routing = settings.routing.extended({command.name: (Rule(agent=agent),)})
-    return BoundCommand(settings=replace(settings, routing=routing), agent=agent, warnings=warnings)
-
-
-def _on_a_model(command: CommandFile, declarations: Declarations, models: Sequence[str], warnings: tuple[str, ...]) -> BoundCommand:
-    """A language model executes it, as an agent for this command only. Raises `Misused`."""
-    settings = declarations.settings
-    own, notes = resolved([command.model] if command.model else [], settings, is_guest=not command.is_ours, source=command.path)
-    name = f"{command.name}-command"  # no name may occur twice in a path, and the command itself is in it
-    while name in declarations.known:
-        name += "-"
-    table = {"kind": "model", "description": command.description, "model": list(own or models)}
-    routing = settings.routing.extended({command.name: (Rule(agent=name),)})
-    settings = replace(settings, routing=routing, agents={**settings.agents, name: table})
-    return BoundCommand(settings=settings, agent=name, warnings=(*warnings, *(f"{command.path}: {note}." for note in notes)))
+    return BoundCommand(settings=replace(settings, routing=routing), agent=agent)
 
 
 async def run(
@@ -90,30 +73,21 @@ async def run(
 ) -> Return:
     """Delegate it and wait. `remit` is open with `found.settings`. Raises `Misused` for arguments that break the rules of the file."""
     check_arguments(command, arguments)
-    text, warnings = fill_arguments(command.body, arguments)
+    text = fill_arguments(command.body, arguments)
     limit = command.timeout if timeout is None else timeout
     # Inside an agent it is that agent's child: only the root of a tree is routed.
     target = f"/{command.name}" if token_here() is None else found.agent
     handle = await remit.start(target, parameters={"task": text}, timeout=limit)
     result = await waiting(remit, handle)
-    said = (*found.warnings, *command.warnings, *warnings, *result.warnings)
-    return replace(result, warnings=tuple(dict.fromkeys(said)))
+    return replace(result, warnings=(*command.warnings, *result.warnings))
 
 
 def dry_run_command(command: CommandFile, arguments: Sequence[str], found: BoundCommand) -> Outcome:
     """What would be delegated, and to which agent; reads and starts nothing."""
     check_arguments(command, arguments)
-    text, warnings = fill_arguments(command.body, arguments)
-    limits = found.settings.limits_for(command.name)
-    return Outcome.dry_run(
-        command.name,
-        f"{command.path} would be handed to {found.agent}.",
-        warnings=(*found.warnings, *command.warnings, *warnings),
-        command_file=command.path,
-        agent=found.agent,
-        text=text,
-        timeout_seconds=limits.default_seconds if command.timeout is None else command.timeout,
-    )
+    text = fill_arguments(command.body, arguments)
+    summary = f"{command.path} would be handed to {found.agent}:\n\n{text}"
+    return Outcome.dry_run(command.name, summary, warnings=command.warnings, agent=found.agent, text=text)
 
 
 def command_outcome(command: CommandFile, result: Return) -> Outcome:

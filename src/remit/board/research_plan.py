@@ -14,15 +14,12 @@ from remit.board.command_lifecycle import (
     TaskRun,
     carried_by,
     check_entry,
-    complexity_of,
-    context_words,
-    loaded_context,
     must_exist,
     require_route,
     route_task,
     run_to_end,
     unfiled_run,
-    warn_of_claim,
+    would_run,
 )
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.task import BEGINS, PlanVersion, State, Status, Task, TaskArtifact
@@ -159,39 +156,10 @@ def check(board: Board, settings: Settings, find: Find, command: DocumentCommand
 
 
 def dry_run(board: Board, settings: Settings, find: Find, command: DocumentCommand) -> Outcome:
-    """What the command would do. Refuses what it would refuse; writes nothing and opens no record. Blocking."""
+    """Refuses what the command would refuse; writes nothing and opens no record. Blocking."""
     state, task, brief, chosen = check(board, settings, find, command)
-    skipped = check_entry(task, command.name, force=command.force)
-    agent = find(chosen.agent) if chosen.agent is not None else None
-    complexity, reason = complexity_of(task, state, len(plan_at(board.root, brief.plan).phases))
-    context = loaded_context(board.root, complexity, reason, task.language)
-    missing = () if agent is not None else (f"There is no agent named {chosen.agent!r}: `remit agents` lists all.",)
-    seconds, meanwhile = allowed_timeout(command.timeout, settings.limits_for(command.name)), BEGINS[command.name].marker
-    lines = [
-        f"Would hand task {command.number} to {chosen.agent}, which writes {brief.write_to}.",
-        f"  task      {task.number}: [{task.status.marker}], meanwhile [{meanwhile}]",
-        f"  route     {chosen.log_line}",
-        f"  agent     {chosen.agent}, carried out by: {carried_by(agent)}",
-        f"  context   {context_words(context)}",
-        *(f"  reads     {path}" for path in (*brief.reports, *([brief.plan] if brief.plan else []))),
-        f"  timeout   {seconds:g} s",
-    ]
-    return Outcome.dry_run(
-        command.name,
-        "\n".join(lines),
-        task=task,
-        warnings=(*board.look().notices, *skipped, *open_dependencies(state, task), *warn_of_claim(board, command.number), *missing),
-        route=chosen.log_line,
-        agent=chosen.agent,
-        carried_by=carried_by(agent),
-        status_now=task.status.marker,
-        status_meanwhile=meanwhile,
-        context=context,
-        write_to=brief.write_to,
-        reports=list(brief.reports),
-        plan=brief.plan,
-        timeout_seconds=seconds,
-    )
+    warnings = (*check_entry(task, command.name, force=command.force), *open_dependencies(state, task))
+    return would_run(find, chosen, command.name, f"Would write {brief.write_to}.", task=task, warnings=warnings)
 
 
 def open_dependencies(state: State, task: Task) -> Sequence[str]:

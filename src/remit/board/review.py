@@ -5,21 +5,18 @@ record is compared with its files, its plan, its commits and its acceptance comm
 
 import contextlib
 import hashlib
-import os
 import re
-import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from remit.app import Remit
-from remit.board import claims, write_set
 from remit.board.archive import find_tasks
 from remit.board.board import Board, Draft
-from remit.board.command_lifecycle import Find, delegate_task, new_error, require_route
-from remit.board.commits import GIT_SECONDS, commit, find_repository, task_commits
+from remit.board.command_lifecycle import Find, delegate_task, new_error, require_route, would_run
+from remit.board.commits import commit
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.plans import Plan
 from remit.board.task import ENDED, Priority, Task, TaskArtifact, linked_files, texts_of
@@ -29,7 +26,7 @@ from remit.board.task_landing import remove_copy
 from remit.board.task_prompts import plan_at, review_words
 from remit.board.verdicts import find_document, next_path
 from remit.core.deadline import allowed_timeout
-from remit.core.errors import Misused, RemitError
+from remit.core.errors import Misused
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.routing import GENERAL
 from remit.core.settings import Settings
@@ -38,7 +35,7 @@ from remit.runtime.verify import AcceptanceSite, run_acceptance
 from remit.runtime.workspaces import UNMERGED
 from remit.system.artifact_files import FileInfo, checked_artifacts, inspect_artifact
 from remit.system.beneath import path_inside, resolve_inside
-from remit.system.files import atomic_write, make_folder
+from remit.system.files import atomic_write
 from remit.system.threads import off_loop
 
 FOLDER = "specs/reviews"
@@ -87,10 +84,6 @@ class Finding:
         return {name: value for name, value in asdict(self).items() if value not in (None, "")}
 
 
-Gap = tuple[str, str]
-"""A difference between record and facts, and what would fix it."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewRequest:
     """The subject of a review."""
@@ -100,8 +93,6 @@ class ReviewRequest:
     number: int | None = None
     """The task; then there is no path."""
     focus: str = ""
-    base: str = ""
-    """The commit to compare with; empty: uncommitted changes, else the last commits."""
     make_tasks: bool = False
     timeout: float | None = None
 
@@ -124,8 +115,8 @@ class Review:
     """The task before the review."""
     write_to: str
     result: Return
-    gaps: tuple[Gap, ...] | None
-    """For a task's review: where the board is wrong about it."""
+    gaps: tuple[str, ...] | None
+    """For a task's review: where the board is wrong about it, one sentence each."""
     warnings: tuple[str, ...] = ()
 
 
@@ -141,67 +132,58 @@ async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: W
         result = await delegate_task(remit, "review", task, parameters, extra=extra, timeout=asked.timeout, waiting=waiting)
         gaps = None
         if task is not None and result.stop_reason not in (StopReason.CANCELLED, StopReason.REFUSED):
-            gaps = await find_gaps(board, task, besides=write_to, settings=remit.settings)
+            gaps = await find_gaps(board, task, remit.settings)
         done = Review(asked=asked, task=task, write_to=write_to, result=result, gaps=gaps, warnings=warnings)
         return await off_loop(_file, board, done)
 
 
 def dry_run_review(board: Board, settings: Settings, find: Find, asked: ReviewRequest) -> Outcome:
-    """What would be reviewed and where the report would go. Blocking; changes nothing."""
+    """Blocking; changes nothing."""
     task, warnings = check(board, settings, asked)
-    chosen = require_route(settings, find, "review", task)
-    write_to = _next_path(board, task)
-    summary = f"Would review {asked.what} and file the report as {write_to}."
-    more = {"route": chosen.log_line, "write_to": write_to, "tasks": asked.make_tasks}
-    return Outcome.dry_run("review", summary, task=task, warnings=warnings, **more)
+    what = f"Would review {asked.what} and write {_next_path(board, task)}."
+    return would_run(find, require_route(settings, find, "review", task), "review", what, task=task, warnings=warnings)
 
 
 def check(board: Board, settings: Settings, asked: ReviewRequest) -> tuple[Task | None, tuple[str, ...]]:
     """The task, if one is requested, and warnings. Raises `Misused`. Blocking; changes nothing."""
     allowed_timeout(asked.timeout, settings.limits_for("review"))
-    task, warnings = None, tuple[str, ...]()
     if asked.number is None:
         inside = path_inside(board.root, asked.path)
         if inside is None:
             raise Misused(f"{asked.path} is outside the project.", advice="Name a folder or file inside it.")
         if not (board.root / inside).exists():
             raise Misused(f"There is no {asked.path} in the project.", advice="Name a folder, a file or a task's number.")
-    else:
-        seen = board.look()
-        (task,) = find_tasks(board, seen.state, [asked.number])
-        holder = claims.holder_of(board, asked.number)
-        busy = f"Task {asked.number} is in progress (`remit {holder.command}`): its current state was reviewed." if holder else ""
-        warnings = (*seen.notices, *([busy] if busy else []))
-    return task, warnings
+        return None, ()
+    seen = board.look()
+    return find_tasks(board, seen.state, [asked.number])[0], seen.notices
 
 
 @contextlib.contextmanager
 def _reserved_path(board: Board, task: Task | None) -> Iterator[str]:
-    """A path for the report that no other review uses meanwhile."""
-    folder, taken = board.folder / "reviews", set[str]()
-    make_folder(board.root / ".remit")
-    write_set.make_ready(folder, board.root)
+    """A path for the report that no other review uses meanwhile: an empty file."""
     while True:
-        path = _next_path(board, task, taken)
-        mark = folder / path.replace("/", "%")
-        if (lock := claims.try_lock(mark)) is not None:
+        path = _next_path(board, task)
+        place = resolve_inside(board.root, path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            place.touch(exist_ok=False)
             break
-        taken.add(path)
     try:
         yield path
     finally:
-        mark.unlink(missing_ok=True)
-        os.close(lock)
+        with contextlib.suppress(OSError):
+            if not place.stat().st_size:
+                place.unlink()
+                place.parent.rmdir()  # only if it is empty
 
 
-def _next_path(board: Board, task: Task | None, taken: Collection[str] = ()) -> str:
-    return next_path(board.root, task, f"{task.folder}/reports" if task is not None else FOLDER, "review", taken)
+def _next_path(board: Board, task: Task | None) -> str:
+    return next_path(board.root, task, f"{task.folder}/reports" if task is not None else FOLDER, "review")
 
 
 def _parameters(board: Board, asked: ReviewRequest, task: Task | None, write_to: str) -> dict[str, Any]:
-    resolve_inside(board.root, write_to).parent.mkdir(parents=True, exist_ok=True)
-    more = {"path": asked.path, "number": asked.number, "base": asked.base, "focus": asked.focus}
-    words = review_words(board.root, asked.what, task, write_to, focus=asked.focus, base=asked.base)
+    more = {"path": asked.path, "number": asked.number, "focus": asked.focus}
+    words = review_words(board.root, asked.what, task, write_to, focus=asked.focus)
     return {"task": words, "write_to": write_to, **{name: value for name, value in more.items() if value not in ("", None)}}
 
 
@@ -213,11 +195,11 @@ def _file(board: Board, done: Review) -> Outcome:
     reports = [one for one in done.result.artifacts if one.type == "report"]
     found = find_document(board.root, done.result, "report", reports, done.write_to)
     if found is None:
-        return _without_report(board, done)
+        return _without_report(done)
     findings, asked, session_id = findings_of(done.result.data), done.asked, done.result.session_id
     text = found.data.decode("utf-8", "replace").rstrip("\n") + "\n"
     if done.gaps is not None:
-        lines = [f"- **Gap**: {what} → {follow_up}" for what, follow_up in done.gaps] or ["No gap was found."]
+        lines = [f"- **Gap**: {gap}" for gap in done.gaps] or ["No gap was found."]
         text += "\n".join(["", "## The task's record", "", *lines, ""])
     count = "" if findings is None else f" ({plural(len(findings), 'finding')})"
     subject = f"task {asked.number}: review" if asked.number is not None else f"review: {asked.what}{count}"
@@ -238,8 +220,8 @@ def _file(board: Board, done: Review) -> Outcome:
         made = commit(board.root, [done.write_to], subject, session_id=session_id, wanted=board.commits)
         notices, commit_hash, warning = (), made.short, made.warning
     remove_copy(board.root, session_id, found.came_from)
-    if asked.make_tasks and not makes_tasks:
-        notes = [_PROSE_ALONE if findings is None else "No tasks were made: nothing found is medium or worse."]
+    if asked.make_tasks and findings is None:
+        notes = [_PROSE_ALONE]
     warnings = (*done.warnings, *notices, *done.result.warnings, *notes, warning)
     return _outcome(board, done, findings, tasks, tuple(dict.fromkeys(one for one in warnings if one)), commit_hash)
 
@@ -261,9 +243,9 @@ def _outcome(
     result, gaps, now = done.result, done.gaps or (), done.task
     words = [result.summary.strip()]
     words += [summarize(findings)] if findings is not None and "findings" not in words[0].lower() else []
-    words += [f"The task's record has {plural(len(gaps), 'gap')}: {gaps[0][0]}"] if gaps else []
+    words += [f"The task's record has {plural(len(gaps), 'gap')}: {gaps[0]}"] if gaps else []
     words += [f"Tasks made: {', '.join(str(one.number) for one in tasks)}."] if tasks else []
-    steps = [f"`remit research {tasks[0].number}` begins with the first of them."] if tasks else [follow_up for _, follow_up in gaps][:1]
+    steps = [f"`remit research {tasks[0].number}` begins with the first of them."] if tasks else []
     if findings and not done.asked.make_tasks and findings[0].rank <= WORTH_A_TASK:
         steps.append(f"`{done.asked.again} --tasks` makes tasks of the findings.")
     return Outcome.of_return(
@@ -282,12 +264,12 @@ def _outcome(
             "counts": count_findings(findings) if findings is not None else None,
             "findings": [one.to_dict() for one in findings] if findings is not None else None,
             "created": [one.number for one in tasks],
-            **_gaps_as_data(done),
+            "gaps": done.gaps,
         },
     )
 
 
-def _without_report(board: Board, done: Review) -> Outcome:
+def _without_report(done: Review) -> Outcome:
     """Without a report a review is not completed, whatever the agent says."""
     result, changed = done.result, dict[str, Any]()
     if result.status is Status.COMPLETED:
@@ -295,8 +277,6 @@ def _without_report(board: Board, done: Review) -> Outcome:
         message = f"{result.metadata.agent_type} reports completed, but there is no report: {done.write_to} is missing or empty."
         missing = new_error("validation", "FILE_NOT_FOUND", message, again)
         changed = {"status": "failed", "summary": message, "errors": (missing, *result.errors), "stop_reason": "invalid_return"}
-    with contextlib.suppress(OSError):
-        (board.root / done.write_to).parent.rmdir()  # only if it is empty: it was created for the report
     return Outcome.of_return(
         "review",
         result,
@@ -304,13 +284,8 @@ def _without_report(board: Board, done: Review) -> Outcome:
         task_status=done.task.status.marker if done.task is not None else "",
         artifacts=(),
         warnings=(*done.warnings, *result.warnings),
-        data=_gaps_as_data(done),
         **changed,
     )
-
-
-def _gaps_as_data(done: Review) -> dict[str, Any]:
-    return {} if done.gaps is None else {"gaps": [{"what": what, "follow_up": follow_up} for what, follow_up in done.gaps]}
 
 
 # ---- tasks of findings
@@ -322,13 +297,10 @@ def make_tasks(board: Board, draft: Draft, findings: Sequence[Finding], report: 
     known: Counter[int] = Counter()
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
-        if finding.rank > WORTH_A_TASK:
-            continue
-        number = taken.get(finding.fingerprint)
-        if number is None:
-            groups.setdefault(finding.file, []).append(finding)
-        else:
+        if (number := taken.get(finding.fingerprint)) is not None:
             known[number] += 1
+        elif finding.rank <= WORTH_A_TASK:
+            groups.setdefault(finding.file, []).append(finding)
     chosen = sorted(groups.items(), key=lambda item: (min(one.rank for one in item[1]), -len(item[1]), item[0]))
     made: list[Task] = []
     for file, group in chosen[:MAX_TASKS]:
@@ -414,53 +386,28 @@ def _finding(one: Any) -> Finding | None:
 # ---- a task's record
 
 
-async def find_gaps(board: Board, task: Task, *, besides: str, settings: Settings) -> tuple[Gap, ...]:
-    """`besides`: a path that is being written and not part of the record yet."""
+async def find_gaps(board: Board, task: Task, settings: Settings) -> tuple[str, ...]:
     plan = await off_loop(plan_at, board.root, task.plan_path)
-    found = await off_loop(lambda: [*_artifacts(board.root, task), *_phases(task, plan), *_commits(board.root, task, besides)])
+    found = await off_loop(lambda: list(_record_gaps(board.root, task, plan)))
     # Only of phases marked as done: the others cannot pass yet.
     done = [one for phase in plan.phases if not phase.is_open for one in phase.accept]
-    commands = tuple(dict.fromkeys([*task.accept, *plan.accept, *done]))
-    if commands:
+    if commands := tuple(dict.fromkeys([*task.accept, *plan.accept, *done])):
         site = AcceptanceSite(folder=board.root, root=board.root, settings=settings)
         acceptance = await run_acceptance(commands, site, seconds_left=ACCEPT_SECONDS)
-        advice = f"Make it exit 0, then run `remit review {task.number}` again. {acceptance.hidden}"
         failed = [check for check in acceptance.checks if not check.is_met]
-        found += [(f"`{check.command}` {check.trouble or f'exited {check.exit_code}'}.", advice) for check in failed]
+        found += [f"`{check.command}` {check.trouble or f'exited {check.exit_code}'}. {acceptance.hidden}".strip() for check in failed]
     return tuple(found)
 
 
-def _artifacts(root: Path, task: Task) -> Iterator[Gap]:
-    paths = linked_files(task)
+def _record_gaps(root: Path, task: Task, plan: Plan) -> Iterator[str]:
+    paths, unfinished = linked_files(task), [f"{phase.number} [{phase.status}]" for phase in plan.open_phases]
     for path in paths:
         if not isinstance(inspect_artifact(root, path), FileInfo):
-            yield f"`{path}` is linked, but missing or empty.", "Restore it from git, or have it made again."
+            yield f"`{path}` is linked, but missing or empty."
     if task.status is TaskStatus.COMPLETED and not paths:
-        yield "It is completed, but no file of it is linked.", "Say in TODO.md what was done."
-
-
-def _phases(task: Task, plan: Plan) -> Iterator[Gap]:
-    unfinished = [f"{phase.number} [{phase.status}]" for phase in plan.open_phases]
+        yield "It is completed, but no file of it is linked."
     if task.status is TaskStatus.COMPLETED and unfinished:
-        follow_up = "Carry them out, or mark in the plan what was done or given up."
-        yield f"It is completed, but phases of its plan are not: {', '.join(unfinished)}.", follow_up
+        yield f"It is completed, but phases of its plan are not: {', '.join(unfinished)}."
     elif task.status is not TaskStatus.COMPLETED and plan.phases and not unfinished:
-        yield f"All phases of its plan are done, but it is [{task.status.marker}].", f"`remit implement {task.number}`"
-    for fault in plan.faults[:5]:
-        yield f"Its plan: {fault}", f"Correct {task.plan_path}."
-
-
-def _commits(root: Path, task: Task, besides: str) -> Iterator[Gap]:
-    try:
-        repository = find_repository(root, time.monotonic() + GIT_SECONDS)
-        if repository is None:
-            return
-        found = task_commits(repository.git, task.number)
-        entries = repository.names("status", "--porcelain", "-z", "-uall", "--no-renames", paths=[f"{repository.prefix}{task.folder}"])
-    except RemitError as error:
-        yield f"Its commits could not be read: {error.message}", "`git status` says more."
-        return
-    if not found and task.status is TaskStatus.COMPLETED:
-        yield f"It is completed, but no commit has a subject that begins with `task {task.number}:`.", "Commit its files."
-    if any(entry[3:] != f"{repository.prefix}{besides}" for entry in entries):
-        yield f"Files in {task.folder} are not committed.", f"git add {task.folder} && git commit"
+        yield f"All phases of its plan are done, but it is [{task.status.marker}]: `remit implement {task.number}`."
+    yield from (f"Its plan: {fault}" for fault in plan.faults[:5])

@@ -48,7 +48,6 @@ async def reviewer(
     task: str,
     path: str = "",
     number: int | None = None,
-    base: str = "",
     focus: str = "",
     write_to: str | None = None,
     **more: Any,
@@ -59,7 +58,7 @@ async def reviewer(
     if number is not None:
         change = await off_loop(change_of_task, ctx.workspace, number, stop_at)
     else:
-        change = await off_loop(change_of_path, ctx.workspace, path, base, stop_at)
+        change = await off_loop(change_of_path, ctx.workspace, path, stop_at)
     review = None
     if change.files:
         ctx.progress(f"Reviewing {change.what}")
@@ -111,8 +110,8 @@ def change_of_task(workspace: Path, number: int, stop_at: float) -> Change:
     return change
 
 
-def change_of_path(workspace: Path, path: str, base: str, stop_at: float) -> Change:
-    """The changes since `base`; without it uncommitted changes, else the last commits; without git, all files."""
+def change_of_path(workspace: Path, path: str, stop_at: float) -> Change:
+    """Uncommitted changes, else the last commits; without git, all files."""
     inside = _inside(workspace, path)
     name = f"`{inside or '.'}`"
     try:
@@ -122,21 +121,14 @@ def change_of_path(workspace: Path, path: str, base: str, stop_at: float) -> Cha
         return Change(what=f"all of {name} (nothing is committed)", files=_all(workspace, inside, stop_at))
     within = [f":(literal){inside}"] if inside else ["."]
     new = _names(git, "ls-files", "--others", "--exclude-standard", "--", *within)
-
-    def changed(since: str) -> list[str]:
-        return _without_board({*_names(git, "diff", "--relative", since, "--", *within), *new})
-
-    if base:
-        if base.startswith("-") or git.code("rev-parse", "--verify", "--quiet", f"{base}^{{commit}}")[0] != 0:
-            raise Misused(f"git knows no commit {base!r}.", advice="Name a commit, a branch or a tag.")
-        return Change(what=f"{name} since {base}", since=base, files=changed(base))
-    if files := changed("HEAD"):
+    if files := _without_board({*_names(git, "diff", "--relative", "HEAD", "--", *within), *new}):
         return Change(what=f"the uncommitted changes in {name}", since="HEAD", files=files)
     commits = git.run("log", f"-n{LAST_COMMITS}", "--format=%H %h %s", "--", *within).decode("utf-8", "replace").splitlines()
     if not commits:
         return Change(what=f"all of {name}", files=_all(workspace, inside, stop_at))
     since, listed = _parent(git, commits[-1].partition(" ")[0]), [one.partition(" ")[2] for one in commits]
-    return Change(what=f"the last commits that changed {name}", since=since, files=changed(since), commits=listed)
+    files = _without_board(_names(git, "diff", "--relative", since, "--", *within))
+    return Change(what=f"the last commits that changed {name}", since=since, files=files, commits=listed)
 
 
 def _all(workspace: Path, inside: str, stop_at: float) -> list[str]:

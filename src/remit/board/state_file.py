@@ -1,8 +1,7 @@
 """`state.json`: parsed into a `State` and written back. Unknown keys are kept; damage is reported with its location, never guessed."""
 
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -24,13 +23,8 @@ _STATE_KEYS = frozenset(
 )  # fmt: skip
 _NO_NAME = frozenset("/\\\0\n")
 """Characters that a slug must not contain, as it names a folder in specs/."""
-_CONFLICT = re.compile(rb"^(?:<{7}|>{7}|={7}|\|{7})(?: |\r?$)", re.MULTILINE)
-_BLANK = b"\0 \t\r\n"
-_PLACE = re.compile(r" at line (\d+) column \d+$")
 
 _Reader = Callable[[Any, str], Any]
-Entries = Mapping[int, tuple[Task, Mapping[str, Any]]]
-"""Tasks by number, each with its original entry: an unchanged task is written unchanged."""
 
 
 class BadEntry(Misused):
@@ -92,15 +86,12 @@ def entry_to_task(entry: Any) -> Task:
     return Task(**{**found, "number": number, "title": title or name, "slug": name or slug_of(title), "extra": extra})
 
 
-def state_to_data(state: State, known: Entries | None = None) -> dict[str, Any]:
-    known = known or {}
+def state_to_data(state: State) -> dict[str, Any]:
     return {
         "_schema_version": state.schema_version,
         "_last_updated": state.last_updated,
         "next_project_number": state.next_number,
-        "active_projects": [
-            found[1] if (found := known.get(task.number)) is not None and found[0] is task else task_to_entry(task) for task in state.tasks
-        ],
+        "active_projects": list(map(task_to_entry, state.tasks)),
         "completed_projects": list(state.completed),
         "recent_activities": list(state.activities),
         **({"_todo_texts": dict(state.texts)} if state.texts else {}),
@@ -224,31 +215,25 @@ class StateFile:
     state: State
     drawn: str
     """Hash of the TODO.md drawn from it."""
-    entries: Entries = field(default_factory=dict)
 
 
 def read_state(data: bytes, name: str) -> StateFile:
     """`name`: the file relative to the root. Raises `Unavailable`."""
-    if not data.strip(_BLANK):
-        raise _damaged(name, None, "it is empty")
-    text = data.removeprefix(b"\xef\xbb\xbf")
     try:
-        value: Any = from_json(text, allow_inf_nan=False)
-    except ValueError as error:
-        raise _not_json(data, name, str(error)) from None
-    try:
+        value: Any = from_json(data.removeprefix(b"\xef\xbb\xbf"), allow_inf_nan=False)
         _check_version(value, name)
         state = data_to_state(value)
     except BadEntry as error:
-        raise _damaged(name, None, error.message, error.advice) from None
+        raise _damaged(name, error.message, error.advice) from None
+    except ValueError as error:
+        raise _damaged(name, f"it is not JSON ({error})") from None
     drawn = value.get(DRAWN)
-    entries = {task.number: (task, entry) for task, entry in zip(state.tasks, value.get("active_projects") or (), strict=True)}
-    return StateFile(state=state, drawn=drawn if isinstance(drawn, str) else "", entries=entries)
+    return StateFile(state=state, drawn=drawn if isinstance(drawn, str) else "")
 
 
-def state_to_bytes(state: State, drawn: str = "", known: Entries | None = None) -> bytes:
+def state_to_bytes(state: State, drawn: str = "") -> bytes:
     """Indented, so that git shows changes line by line."""
-    data = state_to_data(state, known)
+    data = state_to_data(state)
     if drawn:
         data[DRAWN] = drawn
     try:
@@ -280,26 +265,10 @@ def _check_version(value: Any, name: str) -> None:
         )
 
 
-def _not_json(data: bytes, name: str, error: str) -> Unavailable:
-    if conflict := _CONFLICT.search(data):
-        line = data.count(b"\n", 0, conflict.start()) + 1
-        return Unavailable(
-            f"{name}, line {line}: git left a conflict there.",
-            code="STATUS_SYNC_FAILED",
-            advice=f"Settle it in an editor, or take one side: `git checkout --ours {name}` (or --theirs). Nothing was changed.",
-        )
-    found = _PLACE.search(error)
-    return _damaged(name, int(found[1]) if found else None, f"it is not JSON ({_PLACE.sub('', error)})")
-
-
-def _damaged(name: str, line: int | None, what: str, advice: str = "") -> Unavailable:
-    where = f"{name}, line {line}" if line else name
-    git = f"get it back from git (`git checkout -- {name}`)"
-    ways = f"Fix it in an editor, or {git}."
-    if "archive" not in name:
-        ways = f"Fix it in an editor, {git}, or create it again from TODO.md (`remit board import`)."
+def _damaged(name: str, what: str, advice: str = "") -> Unavailable:
+    again = "" if "archive" in name else ", or create it again from TODO.md (`remit board import`)"
     return Unavailable(
-        f"{where}: {what}.",
+        f"{name}: {what}.",
         code="STATUS_SYNC_FAILED",
-        advice=f"{advice} {ways} Nothing was changed.".strip(),
+        advice=f"{advice} Fix it in an editor, get it back from git (`git checkout -- {name}`){again}. Nothing was changed.".strip(),
     )

@@ -1,17 +1,14 @@
 """The order in which tasks are implemented: their dependencies, what may start, and the dry run. Read only."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from remit.board.archive import archived_tasks
 from remit.board.board import Board
-from remit.board.command_lifecycle import Find, carried_by, check_entry, must_exist, require_route, roles_of, warn_of_claim
+from remit.board.command_lifecycle import Find, check_entry, must_exist, require_route, would_run
 from remit.board.outcome import Outcome
-from remit.board.phases import WHOLE, Piece, plan_of
-from remit.board.plans import Phase
+from remit.board.phases import plan_of
 from remit.board.task import State, Status, Task
 from remit.board.view import cycles, graph_of
-from remit.core.deadline import allowed_timeout
 from remit.core.errors import Refused
 from remit.core.settings import Settings
 
@@ -36,46 +33,17 @@ def order_tasks(board: Board, numbers: Sequence[int], force: bool) -> tuple[tupl
 def dry_run_implement(
     settings: Settings, board: Board, find: Find, numbers: Sequence[int], *, force: bool = False, timeout: float | None = None
 ) -> Outcome:
-    """Which phases would run, their agents, and their acceptance commands."""
-    allowed_timeout(timeout, settings.limits_for("implement"))
+    """Which phases would run, and by whom."""
     order, done = order_tasks(board, numbers, force)
     state = board.look().state
-    plans = [_implement_plan(settings, board, find, state, state.task(number), force, order) for number in order]
-    lines = [line for plan in plans for line in plan.pop("lines")]
-    lines += [f"Task {number} is completed already." for number in done]
-    warnings = [words for plan in plans for words in plan.pop("warnings")]
-    task = state.task(numbers[0]) if len(numbers) == 1 else None
-    return Outcome.dry_run("implement", "\n".join(lines) or "Nothing to do.", task=task, warnings=warnings, tasks=plans)
-
-
-def _implement_plan(
-    settings: Settings, board: Board, find: Find, state: State, task: Task, force: bool, order: Sequence[int]
-) -> dict[str, Any]:
-    plan = plan_of(board, task)
-    chosen = require_route(settings, find, "implement", task)
-    by = {name: carried_by(find(name)) for name in roles_of(find, chosen.agent)}
-    phases: Sequence[Phase] = plan.phases or (WHOLE,)
-    open_ones = [phase for phase in phases if phase.is_open]
-    pieces = [Piece(task=task, state=state, plan=plan, phase=one, is_last=one is open_ones[-1]) for one in open_ones]
-    agent = f"{chosen.agent} ({chosen.mode})" if chosen.mode else f"{chosen.agent}"
-    lines = [f"Task {task.number}: {task.title} [{task.status.marker}], by {agent}", *(f"  {name}: {one}" for name, one in by.items())]
-    lines += [f"  phase {one.number}: {one.name} [{one.status}]: left out" for one in phases if not one.is_open]
-    for piece in pieces:
-        what = "the task as a whole" if piece.phase is WHOLE else f"phase {piece.phase.number}: {piece.phase.name} [{piece.phase.status}]"
-        lines.append(f"  {what}: would run" + "".join(f"\n    accepted by `{command}`" for command in piece.accept))
-    lines += [] if pieces else ["  every phase is done: it would be completed at once"]
-    warnings = [*warn_of_claim(board, task.number), *check_entry(task, "implement", force=force)]
-    warnings += [*check_dependencies(board, state, task, force=force, sparing=order), *(f"{task.plan_path}: {one}" for one in plan.faults)]
-    return {
-        "task_number": task.number,
-        "agent": chosen.agent,
-        "mode": chosen.mode,
-        "carried_by": by,
-        "would_run": [{"phase": one.phase.number or None, "name": one.phase.name, "accept": list(one.accept)} for one in pieces],
-        "left_out": [one.number for one in phases if not one.is_open],
-        "warnings": warnings,
-        "lines": lines,
-    }
+    chosen = require_route(settings, find, "implement", state.task(next(iter(order), numbers[0])), timeout)
+    lines = [f"Task {number} is completed already." for number in done]
+    for task in map(state.task, order):
+        phases = [f"\n  phase {phase.number}: {phase.name} [{phase.status}]" for phase in plan_of(board, task).open_phases]
+        lines.append(f"Would implement task {task.number}: {task.title}{''.join(phases)}")
+    only = state.task(numbers[0]) if len(numbers) == 1 else None
+    warnings = check_entry(only, "implement", force=force) if only is not None and not done else ()
+    return would_run(find, chosen, "implement", "\n".join(lines), task=only, warnings=warnings)
 
 
 # ---- dependencies

@@ -174,13 +174,13 @@ def plan_at(root: Path, path: str) -> Plan:
 # ---- review
 
 
-def review_words(root: Path, what: str, task: Task | None, write_to: str, *, focus: str, base: str) -> str:
+def review_words(root: Path, what: str, task: Task | None, write_to: str, *, focus: str) -> str:
     parts = [
         "Review the code named below. Change no code. The report has the verdict first, then the findings with severity, file and line, "
         "then what was not looked at."
     ]
     if task is None:
-        parts += [f"Review {what}.", f"Look above all at what changed {f'since the commit {base}' if base else 'last'}."]
+        parts += [f"Review {what}.", "Look above all at what changed last."]
         parts += [f"Asked for in particular: {focus.strip()}"] if focus.strip() else []
     else:
         plan = task.plan_path if task.plan_path and (root / task.plan_path).is_file() else ""

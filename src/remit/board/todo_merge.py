@@ -11,19 +11,14 @@ from remit.board.task import IN_PROGRESS, MOVES, NEED_REASON, Priority, State, S
 from remit.board.todo import HEAD, Block, BlockFields, Sheet, draw, one_line, plain, read_block, read_sheet
 from remit.core.cycles import shortest_cycle
 from remit.core.errors import Misused, Refused
-from remit.core.text import shorten
+from remit.core.text import list_some, shorten
 
 KEPT = "<!-- remit kept: "
-_NUMBERS = re.compile(r"#?\b(\d{1,6})\b(?:\s*(?:-|–|to|\.\.)\s*#?(\d{1,6})\b)?")
-_FILLING = re.compile(r"\b(?:tasks?|and|none|no|nothing)\b|[\s,;&.\-–()\[\]]+", re.IGNORECASE)
-_MARKER = re.compile(r"(\[[^\]]*\])\s*(\S.*)$")
-_RANGE_LIMIT = 100
+_NUMBERS = re.compile(r"#?\b(\d{1,6})\b")
+_FILLING = re.compile(r"\b(?:tasks?|and|none)\b|[\s,;&]+", re.IGNORECASE)
 _SHOWN = 120
-_NEW = re.compile(r"new(?:\s+task)?\s*:\s*", re.IGNORECASE)
 _LOOSE_NUMBER = re.compile(r"(?:task\s*)?#?\d+\s*[.:)–-]*\s*", re.IGNORECASE)
 _CONFLICT = re.compile(r"^(?:<{7}|>{7})(?: |$)", re.MULTILINE)
-_NAMED = 5
-"""How many removed tasks are reported one by one."""
 
 
 # ---- the edits of one task
@@ -63,9 +58,6 @@ class Edit:
             self.task = replace(self.task, lines=(*self.task.lines, comment))
         self.kept.append(f"Task {self.task.number}: {name} {shorten(value, _SHOWN)!r} was not applied: {why}")
 
-    def drawn_again(self, name: str, more: str) -> None:
-        self.kept.append(f"Task {self.task.number}: the line {name} is drawn again{more}.")
-
     def value(self, written: BlockFields, name: str) -> str | None:
         """The person's new value of a line; None: unchanged."""
         value = written.fields.get(name)
@@ -88,11 +80,8 @@ class Edit:
                 nothing = None if name == "Language" else ""
                 self.take(f"{name.lower()} {shorten(value, _SHOWN)!r}", name, **{name.lower(): value or nothing})
         for name in ("Research", "Plan", "Implementation"):
-            links = self.value(written, name)
-            if links:
+            if links := self.value(written, name):
                 self.keep(name, links, "links are drawn from the artifacts in state.json.")
-            elif links is not None:
-                self.drawn_again(name, " from its artifacts")
 
     def _apply_priority(self, written: BlockFields, section: Priority | None) -> None:
         """If section and line differ, the section counts."""
@@ -107,20 +96,12 @@ class Edit:
             self.take(f"priority {wanted.capitalize()}", "" if section and line else "Priority", priority=wanted)
 
     def _apply_status(self, written: BlockFields) -> None:
-        reason = written.fields.get("Blocking Reason", "").strip()
-        line = self.value(written, "Status")
-        found = _MARKER.match(line or "")
-        marker, more = (found[1], found[2]) if found else (line or "", "")  # `[PLANNED] waits for Bob`
-        new = parse_status(marker) if line else None
-        old = self.task.status
+        line, old = self.value(written, "Status"), self.task.status
+        new = parse_status(line) if line else None
         if line and new is None:
             self.keep("Status", line, f"unknown. Use one of {', '.join(status.marker for status in Status)}.")
-        elif new is not None and new is not old:
-            self._move(marker, old, new, reason)
-        elif line == "" and not self.is_new:
-            self.drawn_again("Status", f": [{old.marker}]")
-        if new is not None and more:
-            self.keep("Status", more, "only the marker in brackets counts. Put other words into the description.")
+        elif line and new is not None and new is not old:
+            self._move(line, old, new, written.fields.get("Blocking Reason", "").strip())
         self._apply_reason(written)
 
     def _move(self, line: str, old: Status, new: Status, reason: str) -> None:
@@ -141,16 +122,13 @@ class Edit:
         reason = self.value(written, "Blocking Reason")
         if reason is None or reason == self.task.blocking_reason:
             return
-        status = self.task.status
-        if status in NEED_REASON and reason:
-            self.take("blocking reason", "Blocking Reason", blocking_reason=reason)
-        elif status in NEED_REASON:
-            self.drawn_again("Blocking Reason", f": [{status.marker}] needs a reason")
+        if self.task.status not in NEED_REASON and reason:
+            self.keep("Blocking Reason", reason, f"Task {self.task.number} is [{self.task.status.marker}]. Set its status with the reason.")
         elif reason:
-            self.keep("Blocking Reason", reason, f"Task {self.task.number} is [{status.marker}]. Set its status with the reason.")
+            self.take("blocking reason", "Blocking Reason", blocking_reason=reason)
 
-    def apply_dependencies(self, written: BlockFields, needs: Mapping[int, Collection[int]], taken_numbers: Collection[int]) -> None:
-        """`needs`: the dependencies of each task; `taken_numbers`: of the archive."""
+    def apply_dependencies(self, written: BlockFields, needs: Mapping[int, Collection[int]]) -> None:
+        """`needs`: the dependencies of each task."""
         line = self.value(written, "Dependencies")
         if line is None:
             return
@@ -165,11 +143,6 @@ class Edit:
             self.keep("Dependencies", line, "only task numbers count. Write them as `3, 7`.")
         if numbers != self.task.dependencies:
             self.take(f"dependencies {', '.join(map(str, numbers)) or 'none'}", "" if words else "Dependencies", dependencies=numbers)
-        missing = [one for one in numbers if one not in needs and one not in taken_numbers]
-        if missing:
-            self.kept.append(
-                f"Task {number} depends on {', '.join(map(str, missing))}, which the board does not have. Correct it in TODO.md."
-            )
 
 
 def may_become(old: Status, new: Status) -> bool:
@@ -181,10 +154,8 @@ def may_become(old: Status, new: Status) -> bool:
 
 def dependencies_of(line: str) -> tuple[tuple[int, ...], str]:
     """The numbers, and the other words."""
-    found: list[int] = []
-    for first, last in ((int(first), int(last or first)) for first, last in _NUMBERS.findall(line)):
-        found += range(first, last + 1) if 0 <= last - first <= _RANGE_LIMIT else (first, last)
-    return tuple(dict.fromkeys(number for number in found if number)), _FILLING.sub("", _NUMBERS.sub("", line))
+    numbers = (int(number) for number in _NUMBERS.findall(line))
+    return tuple(dict.fromkeys(number for number in numbers if number)), _FILLING.sub("", _NUMBERS.sub("", line))
 
 
 def parse_status(line: str) -> Status | None:
@@ -323,7 +294,7 @@ class _Merge:
     def _apply(self, edit: Edit, written: BlockFields, section: Priority | None) -> None:
         edit.apply(written, section)
         if written.fields.get("Dependencies") != edit.before.fields.get("Dependencies"):
-            edit.apply_dependencies(written, {number: task.dependencies for number, task in self.tasks.items()}, self.taken_numbers)
+            edit.apply_dependencies(written, {number: task.dependencies for number, task in self.tasks.items()})
         self.tasks[edit.task.number] = edit.task
         self.taken += edit.taken
         self.kept += edit.kept
@@ -345,14 +316,10 @@ class _Merge:
 
     def _add(self, index: int) -> None:
         block = self.mine.blocks[index]
-        if block.number in self.known and self._is_copy(block):
-            self.numbers[index] = block.number
-            self.kept.append(f"Task {block.number} occurred twice with the same text: it is drawn once.")
-            return
         number = block.number
         if number is None or number < self.next_number or number in self.tasks or number in self.taken_numbers:
             number = self._next()
-        title = one_line(_NEW.sub("", block.title, count=1) if _NEW.match(block.title) else block.title) or "Untitled"
+        title = one_line(block.title) or "Untitled"
         task = Task(number=number, title=title, slug=slug_of(title), created=self.at, priority=block.section or Priority.MEDIUM)
         self.numbers[index] = number
         instead = f" (the number {block.number} is taken)" if block.number not in (None, number) else ""
@@ -367,17 +334,10 @@ class _Merge:
         self.following += 1
         return self.following - 1
 
-    def _is_copy(self, block: Block) -> bool:
-        first = next(one for one, number in zip(self.mine.blocks, self.numbers, strict=True) if number == block.number)
-        return block.looks_like(first) or block.looks_like(self.known[block.number or 0])
-
     def _tell_missing(self, missing: Sequence[int]) -> None:
-        self.kept += [
-            f"Task {number} was taken out of TODO.md: it is drawn again. To give it up: remit task --abandon {number} --reason WHY"
-            for number in missing[:_NAMED]
-        ]
-        if len(missing) > _NAMED:
-            self.kept.append(f"So were {len(missing) - _NAMED} more tasks, up to Task {missing[-1]}: all are drawn again.")
+        if missing:
+            gone = f"{'Task' if len(missing) == 1 else 'Tasks'} {list_some(missing, 5)}"
+            self.kept.append(f"{gone} taken out of TODO.md: drawn again. To give up: remit task --abandon {missing[0]} --reason WHY")
 
     def _texts(self, missing: Sequence[int]) -> dict[str, str]:
         """A person's own text, by its current position."""

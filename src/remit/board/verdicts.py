@@ -140,11 +140,11 @@ def _with_resume_command(error: ErrorInfo, brief: Brief, result: Return) -> Erro
     return replace(error, recommendation=f"`remit {brief.command} {brief.task.number}` resumes it{longer}.")
 
 
-def next_path(root: Path, task: Task | None, folder: str, name: str, taken: Collection[str] = ()) -> str:
-    """`folder/name-001.md`: one more than any existing, linked or taken number, so that nothing is overwritten."""
+def next_path(root: Path, task: Task | None, folder: str, name: str) -> str:
+    """`folder/name-001.md`: one more than any existing or linked number, so that nothing is overwritten."""
     pattern = re.compile(rf"{re.escape(name)}-(\d+)\.")
     linked = [*(one.path for one in task.artifacts), *(one.path for one in task.plan_versions)] if task is not None else []
-    names = [path.rpartition("/")[2] for path in (*linked, *taken)]
+    names = [path.rpartition("/")[2] for path in linked]
     if (root / folder).is_dir():
         names += os.listdir(root / folder)
     return f"{folder}/{name}-{1 + max((int(found[1]) for one in names if (found := pattern.match(one))), default=0):03d}.md"
@@ -281,7 +281,7 @@ Changes = Mapping[str, tuple[int, int]]
 
 
 def uncommitted_changes(root: Path, own: str) -> Changes | None:
-    """`own`: the task's folder; other remit files are omitted. None: no git, or it did not answer in time."""
+    """`own`: the task's folder; other files of the board are omitted. None: no git, or it did not answer in time."""
     try:
         repository = find_repository(root, time.monotonic() + GIT_SECONDS)
         if repository is None:
@@ -297,14 +297,6 @@ def uncommitted_changes(root: Path, own: str) -> Changes | None:
     ours = (".remit/", f"{SPECS}/")
     counted = [name for name in inside if not name.startswith(ours) or name.startswith(f"{own}/")]
     return {name: _stamp(root / name) for name in counted if TOOL_FOLDERS.isdisjoint(name.split("/")[:-1])}
-
-
-def unnamed_changes(root: Path, own: str, before: Changes | None, named: Collection[str]) -> tuple[str, ...]:
-    """Files that changed since `before` and that the return does not name: reported, never committed."""
-    after = uncommitted_changes(root, own) if before is not None else None
-    if before is None or after is None:
-        return ()
-    return tuple(sorted(name for name, stamp in after.items() if before.get(name) != stamp and name not in named))
 
 
 def untouched_changes(root: Path, before: Changes | None, named: Collection[str]) -> tuple[str, ...]:

@@ -27,8 +27,6 @@ from remit.system.files import write_beside
 LARGEST_BYTES = 256 << 20
 NOTHING = ""
 """As a hash: no file."""
-UNTOUCHED = 0
-"""Modification time of a displaced file until it is written to."""
 JOURNAL = "journal.json"
 _TRIES = 100
 _STEP = ("path", "staged", "new", "displaced_to", "kept_as")
@@ -44,7 +42,7 @@ class Piece:
     expected: str | None = None
     """Hash of the file that the writer had read; None: none. Any other file found there is kept beside the new one."""
     displaced_to: str = ""
-    """Where the displaced file always goes, relative to the root: an editor may still be writing to it. Empty: nowhere."""
+    """Where the expected file goes, relative to the root: an editor may still be writing to it. Empty: it is removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +50,6 @@ class WriteSet:
     pieces: tuple[Piece, ...]
     moves: tuple[tuple[str, str], ...] = ()
     """Folders to rename before the files are put in place."""
-    consumed: tuple[tuple[str, str, str], ...] = ()
-    """Files displaced earlier that this change has merged: source, target, and the merged hash."""
     stamp: str
     """For the names of kept files."""
 
@@ -101,7 +97,7 @@ def write(folder: Path, root: Path, files: WriteSet) -> tuple[str, ...]:
     try:
         _empty(folder)
         steps = [_stage(folder, root, str(number), piece, files.stamp) for number, piece in enumerate(files.pieces)]
-        entry = {"format": 1, "pieces": steps, "moves": files.moves, "consumed": files.consumed}
+        entry = {"format": 1, "pieces": steps, "moves": files.moves}
         write_synced(folder / "journal.new", json.dumps(entry).encode(), None)
         _sync(folder)  # the staged names are on disk before the journal can be
         os.rename(folder / "journal.new", journal)
@@ -116,7 +112,7 @@ def write(folder: Path, root: Path, files: WriteSet) -> tuple[str, ...]:
 def finish(folder: Path, root: Path, *, is_fresh: bool = False) -> tuple[str, ...]:
     """Put the remaining files of a journal in place. Idempotent, also after a crash."""
     raw = read_or_none(folder / JOURNAL)
-    entry = {"moves": (), "pieces": (), "consumed": ()} if raw is None else _parse_journal(raw, folder)
+    entry = {"moves": (), "pieces": ()} if raw is None else _parse_journal(raw, folder)
     if raw is not None and not is_fresh:
         _check_journal(folder / JOURNAL, root, entry)
     notices: list[str] = []
@@ -129,8 +125,6 @@ def finish(folder: Path, root: Path, *, is_fresh: bool = False) -> tuple[str, ..
         _sync_all(_target(root, step["path"]).parent for step in entry["pieces"])
         for step in entry["pieces"]:
             notices += _keep_displaced(root, step, folder / step["staged"])
-        for path, place, expected in entry["consumed"]:
-            _lay_aside(root / path, root / place, expected)
         (folder / JOURNAL).unlink(missing_ok=True)
         _empty(folder)
     except OSError as error:
@@ -152,8 +146,7 @@ def _parse_journal(raw: bytes, folder: Path) -> dict[str, Any]:
         entry: dict[str, Any] = json.loads(raw)
         steps = entry["pieces"]
         is_complete = all(all(isinstance(step[name], str) for name in _STEP) and isinstance(step["expected"], str | None) for step in steps)
-        pairs = (*((move, 2) for move in entry["moves"]), *((one, 3) for one in entry["consumed"]))
-        are_texts = all(len(texts) == count and all(isinstance(text, str) for text in texts) for texts, count in pairs)
+        are_texts = all(len(texts) == 2 and all(isinstance(text, str) for text in texts) for texts in entry["moves"])
         if entry["format"] == 1 and is_complete and are_texts:
             return entry
     raise _refused(folder / JOURNAL, "it cannot be read.")
@@ -163,7 +156,7 @@ def _check_journal(journal: Path, root: Path, entry: dict[str, Any]) -> None:
     """Raise `Unavailable` for a journal that would write outside the project or into git's folder: it may come with a cloned project."""
     names = [step[name] for step in entry["pieces"] for name in ("staged", "kept_as")]
     paths = [path for step in entry["pieces"] for path in (step["path"], step["displaced_to"] or step["path"])]
-    paths += [path for move in entry["moves"] for path in move] + [path for *both, _ in entry["consumed"] for path in both]
+    paths += [path for move in entry["moves"] for path in move]
     try:
         for path in paths:
             check_path(path)
@@ -260,29 +253,20 @@ def _put_once(step: dict[str, Any], staged: Path, target: Path) -> None:
 def _keep_displaced(root: Path, step: dict[str, Any], staged: Path) -> list[str]:
     """Move the displaced file to its place if it has one, and beside the new file if it is unexpected."""
     displaced = _displaced_at(staged) if _displaced_at(staged).exists() else staged
-    if step["displaced_to"]:
-        _lay_aside(displaced, root / step["displaced_to"], step["expected"])
-        return []
     data = read_or_none(displaced)
-    if data is None or step["expected"] is None or hash_of(data) in (step["expected"], step["new"]):
+    if data is None or step["expected"] is None or hash_of(data) == step["new"]:
         return []
-    kept = write_beside(_target(root, step["path"]).parent, step["kept_as"], data)
-    displaced.unlink()
-    return [f"{step['path']} was changed by another program while it was written: that version is kept as {kept.name}."]
-
-
-def _lay_aside(file: Path, place: Path, expected: str) -> None:
-    """Keep it there, marked as untouched while it is as expected."""
-    with contextlib.suppress(FileNotFoundError, PermissionError):  # another user's file: it is read again each time
-        os.utime(file, (UNTOUCHED, UNTOUCHED))  # first: a later write shows in the time, an earlier one in the hash
-    data = read_or_none(file)
-    if data is None:
-        return
-    if hash_of(data) != expected:
-        with contextlib.suppress(PermissionError):
-            os.utime(file)
-    _make_folders(place.parent)
-    os.replace(file, place)
+    if hash_of(data) != step["expected"]:
+        kept = write_beside(_target(root, step["path"]).parent, step["kept_as"], data)
+        try:
+            os.replace(displaced, kept)  # the file itself: an editor may still be writing to it
+        except OSError:  # another disk
+            displaced.unlink()
+        return [f"{step['path']} was changed by another program while it was written: that version is kept as {kept.name}."]
+    if step["displaced_to"]:
+        _make_folders((root / step["displaced_to"]).parent)
+        os.replace(displaced, root / step["displaced_to"])
+    return []
 
 
 def _displaced_at(staged: Path) -> Path:

@@ -365,7 +365,7 @@ def detect_agents(project: Project, *, write: bool = False, yes: bool = False) -
     lines = agent_lines(project, found)
     document = {
         "found": [_found_document(one, lines[one.known.name]) for one in found],
-        "missing": [{"name": one.name, "program": one.program, "install": one.install} for one in missing],
+        "missing": [{"name": one.name, "install": one.install} for one in missing],
         "can_delegate": has_mcp(),
     }
     return project.answer(document, lambda: _print_detected(found, missing, lines))
@@ -379,7 +379,6 @@ def _found_document(found: "DetectedAgent", lines: list[str]) -> dict[str, Any]:
         "version": found.version,
         "usable": found.is_usable,
         "login": found.login or None,
-        "tried": found.known.is_tried,
         "fault": found.fault or None,
         "remit_toml": "\n".join(lines) + "\n",
     }
@@ -389,7 +388,7 @@ def _print_detected(found: "Sequence[DetectedAgent]", missing: "Sequence[KnownAg
     if found:
         shown = table("agent", "version", "usable", "login", "program", shrinking=("login", "program"))
         for one in found:
-            usable = "no" if one.fault else "not logged in?" if not one.login else "yes" if one.known.is_tried else "yes, not tried by us"
+            usable = "no" if one.fault else "not logged in?" if not one.login else "yes"
             seen = harmless(one.fault) or (f"by {one.login}" if one.login else "none seen")
             shown.add_row(one.known.name, harmless(one.version) or "-", usable, cut(seen), cut(harmless(one.path)))
         console().print(shown)
@@ -403,9 +402,8 @@ def _print_detected(found: "Sequence[DetectedAgent]", missing: "Sequence[KnownAg
             say("\n".join(lines[one.known.name]) + "\n")
         say(f'Then: remit delegate {startable[0].known.name} "Say what this project does"')
     if missing:
-        say(f"\nNot found: {', '.join(one.program for one in missing)}.")
+        say(f"\nNot found: {', '.join(one.name for one in missing)}.")
     for known in missing:
-        if known.install and known.program in ("claude", "codex", "opencode"):
-            say(f"  {known.program}: {known.install}")
+        say(f"  {known.name}: {known.install}")
     if found and not has_mcp():
         say(f"\n{NO_MCP}; then add delegates = true to each.")

@@ -210,7 +210,6 @@ def review(
     what: Annotated[str, Argument(metavar="PATH|N", help=_WHAT)] = "",
     focus: Focus = None,
     tasks: Annotated[bool, Option("--tasks", help="Create a task for each file with a finding of medium or worse.")] = False,
-    base: Annotated[str, Option("--base", metavar="COMMIT", help="Review the changes since this commit.")] = "",
     comment: Annotated[
         list[str] | None, Option("--comment", metavar="TEXT", help="Give this to the agent whose work on task N is not merged.")
     ] = None,
@@ -220,14 +219,13 @@ def review(
     """Review the project, a path or a task: the report is written to specs/reviews, or to the task's folder."""
     number = _number(what)
     if comment:
-        if number is None or tasks or base or focus or dry_run:
+        if number is None or tasks or focus or dry_run:
             raise Misused("--comment belongs to a task, without other options.", advice='remit review 12 --comment "a.py:3 use a set"')
         return _comment(project, number, comment, seconds(timeout, "--timeout"))
     asked = ReviewRequest(
         path=_from_root(project.root, what) if number is None else "",
         number=number,
         focus=" ".join(focus or ()),
-        base=base,
         make_tasks=tasks,
         timeout=seconds(timeout, "--timeout"),
     )

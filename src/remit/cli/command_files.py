@@ -14,7 +14,7 @@ from remit.cli.command_table import COMMANDS
 from remit.cli.exits import Exit, exit_of_return
 from remit.cli.live import LiveWait
 from remit.cli.project import Project, find_root
-from remit.cli.render import harmless, one_line, say
+from remit.cli.render import one_line
 from remit.cli.results import answer_outcome, print_return
 from remit.core.errors import Misused, RemitError
 
@@ -77,10 +77,7 @@ def run(project: Project, name: str, arguments: list[str], timeout: float | None
         raise Misused(f"There is no command {name!r} in {project.root}.", advice="`remit commands` lists all.")
     found = bind_command(project.root, command, project.trust)
     if dry_run:
-        outcome = dry_run_command(command, arguments, found)
-        if not project.as_json:
-            say(harmless(str(outcome.data["text"])) + "\n")
-        return answer_outcome(project, outcome)
+        return answer_outcome(project, dry_run_command(command, arguments, found))
     return asyncio.run(_run(project, command, arguments, found, timeout))
 
 

@@ -186,7 +186,7 @@ def _coding_agents() -> Iterator[Finding]:
         where, fault = f"{one.version} at {one.path}", one.fault or ("" if one.login else "no login was found")
         yield _worse(one.known.name, f"{where}: {fault}", "Start it once by hand.") if fault else Finding(one.known.name, where)
     if not found:
-        names = ", ".join(one.program for one in missing)
+        names = ", ".join(one.name for one in missing)
         yield _missing("none", f"looked for {names}", "Optional; `remit agents --detect` prints how to install one.")
 
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +22,7 @@ from remit.core.redaction import redact_text
 from remit.core.settings import Price, Settings
 from remit.models.client import Models
 from remit.models.local import DEFAULT_CONTEXT_TOKENS, find_weights
-from remit.models.prices import price_for
+from remit.models.prices import context_of, price_for
 from remit.models.providers import LOCAL, PROVIDERS, ModelRef, resolve_model
 
 NONE_YET = """No language model is configured. Everything but the assistant and agents that need a model works without one.
@@ -182,27 +181,14 @@ def _listed(settings: Settings, root: Path, name: str, place: int | None) -> Con
             find_weights(meant.model, root)
     except Unavailable as error:
         return replace(found, fault=error.message, advice=error.advice)
-    default = DEFAULT_CONTEXT_TOKENS if meant.provider == LOCAL else _known_context(meant.provider, meant.model)
+    default = DEFAULT_CONTEXT_TOKENS if meant.provider == LOCAL else None
     return replace(
         found,
         price=price_for(settings, meant),
-        context_tokens=meant.context_tokens or default,
+        context_tokens=context_of(meant) or default,
         fault=meant.lacks or "",
         advice=f"Set {meant.key_variables[0]}." if meant.lacks else "",
     )
-
-
-@lru_cache(maxsize=256)
-def _known_context(provider: str, model: str) -> int | None:
-    """Context size from the price table."""
-    try:
-        from genai_prices.data_snapshot import get_snapshot
-    except ImportError:
-        return None
-    with suppress(LookupError, ValueError):
-        _, found = get_snapshot().find_provider_model(model, provider=None, provider_id=provider.partition("-")[0], provider_api_url=None)
-        return found.context_window
-    return None
 
 
 QUESTION = "Answer with one word: yes."

@@ -62,12 +62,6 @@ class Histogram:
         self.shortest = min(self.shortest, seconds)
         self.longest = max(self.longest, seconds)
 
-    def merge(self, other: "Histogram") -> None:
-        self._buckets = [mine + theirs for mine, theirs in zip(self._buckets, other._buckets, strict=True)]
-        self.count += other.count
-        self.shortest = min(self.shortest, other.shortest)
-        self.longest = max(self.longest, other.longest)
-
     def percentile(self, share: float) -> float | None:
         """The nearest-rank percentile in seconds; None without values."""
         if not self.count:
@@ -105,14 +99,6 @@ class Tally:
             self.tokens_of[agent] += tokens
         if is_unavailable:
             self.failed_starts[agent] += 1
-
-    def merge(self, other: "Tally") -> None:
-        self.states.update(other.states)
-        self.latencies.merge(other.latencies)
-        self.tokens += other.tokens
-        self.cost += other.cost
-        self.tokens_of.update(other.tokens_of)
-        self.failed_starts.update(other.failed_starts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,10 +107,6 @@ class Models:
         """The cost of a model's tokens, also if another framework uses it. None: unknown."""
         return cost_by_name(self._settings, name, used)
 
-    def is_priced(self, name: str) -> bool:
-        """Whether `[prices]` has its price."""
-        return name in self._settings.prices
-
     async def load_prices(self) -> None:
         """Call before the first `cost`: loads the price table off the loop, once."""
         await load_prices()

@@ -6,13 +6,12 @@ network; an unknown price is reported as unknown."""
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from remit.core.budget import Limits
 from remit.core.errors import Stopped, Unavailable
-from remit.core.model_messages import Message, Question, Reply, SpendSink, ToolResult, UserMessage
+from remit.core.model_messages import Question, SpendSink
 from remit.core.settings import Price, Settings
 from remit.models.providers import LOCAL, OWN_HOSTS, ModelRef, resolve_model
 from remit.system.threads import off_loop
@@ -48,16 +47,8 @@ class TokenUsage:
 
 
 def estimated_input(question: Question) -> int:
-    characters = len(question.instructions) + sum(map(_size, question.messages))
-    characters += sum(len(tool.description) + len(str(tool.schema)) for tool in question.tools)
-    return characters // CHARACTERS_PER_TOKEN + 1
-
-
-def _size(message: Message) -> int:
-    if isinstance(message, UserMessage | ToolResult):
-        return len(message.text)
-    assert isinstance(message, Reply)
-    return len(message.text) + sum(len(call.name) + len(str(call.arguments)) for call in message.calls)
+    parts = (question.instructions, *question.messages, *question.tools)
+    return sum(len(str(part)) for part in parts) // CHARACTERS_PER_TOKEN + 1
 
 
 def usage_of(usage: "RequestUsage", question: Question, *, characters: int, is_whole: bool) -> TokenUsage:
@@ -141,13 +132,16 @@ def price_of(settings: Settings, name: str) -> Price | None:
 
 
 def price_for(settings: Settings, meant: ModelRef) -> Price | None:
-    """By its name, then as `provider:model`, then from the price table for the provider's own address."""
+    """By its name, then as `provider:model`, then from the price table for the provider's own address. For a price in tiers the first
+    counts: longer questions may cost more."""
     said, found = _prices(settings, meant)
     if found is None:
         return said
-    prices = found.get_prices(datetime.now(UTC))
-    given, taken = _each(prices.input_mtok), _each(prices.output_mtok)
-    return Price(input=given, output=taken, cached=_each(prices.cache_read_mtok)) if given is not None and taken is not None else None
+    listed = found.get_prices(datetime.now(UTC))
+    given, taken, cached = (getattr(one, "base", one) for one in (listed.input_mtok, listed.output_mtok, listed.cache_read_mtok))
+    if given is None or taken is None:
+        return None
+    return Price(input=float(given), output=float(taken), cached=None if cached is None else float(cached))
 
 
 def cost_of(settings: Settings, meant: ModelRef, used: TokenUsage) -> float | None:
@@ -162,7 +156,7 @@ def cost_of(settings: Settings, meant: ModelRef, used: TokenUsage) -> float | No
     usage = Usage(input_tokens=used.input_tokens, output_tokens=used.output_tokens, cache_read_tokens=read, cache_write_tokens=written)
     with suppress(LookupError, ValueError):
         return float(found.get_prices(datetime.now(UTC)).calc_price(usage)["total_price"])
-    return money(price_for(settings, meant), used)
+    return None
 
 
 def cost_by_name(settings: Settings, name: str, used: TokenUsage) -> float | None:
@@ -212,11 +206,3 @@ def _find_price(provider: str, model: str) -> Any:
     with suppress(LookupError, ValueError):
         return get_snapshot().find_provider_model(model, provider=None, provider_id=provider, provider_api_url=None)[1]
     return None
-
-
-def _each(price: Any) -> float | None:
-    """The first tier of a price: longer questions may cost more, which is then underestimated."""
-    if isinstance(price, Decimal | int | float):
-        return float(price)
-    base = getattr(price, "base", None)
-    return None if base is None else float(base)

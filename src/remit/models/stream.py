@@ -7,7 +7,6 @@ import asyncio
 import hashlib
 import json
 import re
-import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,6 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.exceptions import (
-    ModelAPIError,
     ModelConnectionError,
     ModelContextWindowExceededError,
     ModelHTTPError,
@@ -35,7 +33,6 @@ from pydantic_ai.messages import (
     PartStartEvent,
     TextPart,
     TextPartDelta,
-    ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
     UserPromptPart,
@@ -60,7 +57,7 @@ from remit.core.model_messages import (
 )
 from remit.core.redaction import REDACTED, redact_text
 from remit.core.text import one_line
-from remit.models.connections import CONNECT_SECONDS, Connection
+from remit.models.connections import Connection
 from remit.models.prices import TokenUsage, usage_of
 from remit.system.http import BodyError
 
@@ -169,14 +166,12 @@ def reply_of(response: ModelResponse, name: str, *, most: int, is_whole: bool) -
     """Its content, at most `most` characters. The library's form is kept only if it has more than text and calls."""
     response = replace(response, parts=_with_own_ids(response.parts))
     words = "".join(part.content for part in response.parts if isinstance(part, TextPart))
-    notes = [_note(part) for part in response.parts if not isinstance(part, TextPart | ToolCallPart | ThinkingPart)]
-    text = "\n\n".join(filter(None, [words[:most], *filter(None, notes)]))
     calls = tuple(
         ToolCall(call_id=part.tool_call_id, name=part.tool_name, arguments=_arguments_of(part, most))
         for part in response.parts
         if isinstance(part, ToolCallPart)
     )
-    return Reply(text=plain_text(text), calls=calls, model=name, raw=_raw(response) if is_whole else None)
+    return Reply(text=plain_text(words[:most]), calls=calls, model=name, raw=_raw(response) if is_whole else None)
 
 
 def _with_own_ids(parts: Sequence[ModelResponsePart]) -> list[ModelResponsePart]:
@@ -206,12 +201,6 @@ def _arguments_of(part: ToolCallPart, most: int) -> Mapping[str, Any] | str:
     return found if isinstance(found, dict) else plain_text(text[:most])
 
 
-def _note(part: ModelResponsePart) -> str:
-    if isinstance(part, FilePart):
-        return f"[The model gave a file, {part.content.media_type}, {len(part.content.data)} bytes; files of models are not kept.]"
-    return f"[The model gave a part of the kind {part.part_kind}, which is not shown.]"
-
-
 def _raw(response: ModelResponse) -> Mapping[str, Any] | None:
     plain = all(isinstance(part, TextPart | ToolCallPart) and not part.provider_details for part in response.parts)
     if plain or any(isinstance(part, FilePart) for part in response.parts):
@@ -227,9 +216,6 @@ def _raw(response: ModelResponse) -> Mapping[str, Any] | None:
 
 WORDLESS = 5
 """A model whose connection is alive (it pings while it thinks) may send no text this many times longer than a silent one."""
-
-
-SHORTEST_KEY = 16
 
 
 class BrokenReply(Exception):
@@ -257,30 +243,25 @@ class PartialReply:
     """While the listener runs: its exceptions are not the model's."""
 
 
-class KeyRedactor:
-    """Streamed text without the model's key, which some servers echo.
+SHORTEST_KEY = 16
+"""A shorter key is not a secret: servers without authentication get any word."""
 
-    Text that may be the beginning of the key is held back until the next text. A short key is not a secret: servers without authentication
-    get any word."""
+
+class KeyRedactor:
+    """Text without the model's key, which some servers echo. What may be the beginning of the key is held back until the next text."""
 
     def __init__(self, key: str | None) -> None:
         self._key = key if key is not None and len(key) >= SHORTEST_KEY else ""
         self._held = ""
 
-    def feed(self, words: str) -> str:
+    def feed(self, words: str, *, is_last: bool = False) -> str:
         if not self._key:
             return words
         said = (self._held + words).replace(self._key, REDACTED)
-        begun = next((n for n in range(min(len(self._key) - 1, len(said)), 0, -1) if said.endswith(self._key[:n])), 0)
+        longest = 0 if is_last else min(len(self._key) - 1, len(said))
+        begun = next((n for n in range(longest, 0, -1) if said.endswith(self._key[:n])), 0)
         self._held = said[len(said) - begun :]
         return said[: len(said) - begun]
-
-    def flush(self) -> str:
-        held, self._held = self._held, ""
-        return held
-
-    def redact(self, reply: Reply) -> Reply:
-        return replace(reply, text=reply.text.replace(self._key, REDACTED)) if self._key and self._key in reply.text else reply
 
 
 async def answer(
@@ -300,16 +281,15 @@ async def answer(
     stream = model_request_stream(
         connection.model, messages, model_settings=settings, model_request_parameters=parameters, instrument=False
     )
-    redactor = KeyRedactor(connection.key)
     async with AsyncExitStack() as stack:
         async with _within(patience, asyncio.get_running_loop().time() + patience):
             opened = await stack.enter_async_context(stream)
         try:
-            await _listen(opened, question, heard, patience, redactor)
+            await _listen(opened, question, heard, patience, KeyRedactor(connection.key))
         finally:
             heard.response = opened.get()
     reply, ended, used = _judge(connection, question, heard)
-    return redactor.redact(reply), ended, used
+    return replace(reply, text=KeyRedactor(connection.key).feed(reply.text, is_last=True)), ended, used
 
 
 @asynccontextmanager
@@ -333,7 +313,7 @@ async def _listen(stream: StreamedResponse, question: Question, heard: PartialRe
             async with _within(patience, last + patience):
                 event = await anext(events)
         except StopAsyncIteration:
-            _forward(question, heard, redactor.flush())
+            _forward(question, heard, redactor.feed("", is_last=True))
             return
         words, others = _content_of(event)
         if words or others:  # events without content, however many, are silence
@@ -394,7 +374,6 @@ _MOST = 300
 DEFAULT_WAIT = 1.0
 MOST_WAIT = 86_400.0
 _BUSY = (429, 503, 529)
-_UNREACHED = ("ConnectError", "ConnectionRefusedError", "gaierror")
 _DEEPEST = 8
 
 
@@ -412,20 +391,13 @@ class Fault:
 def fault_of(error: Exception, connection: Connection) -> Fault:
     status = _status(error)
     busy = status in _BUSY or isinstance(error, ModelRateLimitError | ModelUnavailableError)
-    can_wait = busy and not isinstance(error, ModelQuotaExceededError)
-    said = one_line(without_key(_message_of(error), connection), _MOST)  # redacted before it is cut: half a key is not recognised
-    words = _words(error, connection, status, f" It says: {said}" if said else "")
+    wait = min(getattr(error, "retry_after", None) or DEFAULT_WAIT, MOST_WAIT)
     return Fault(
-        words=without_key(words, connection),
+        words=without_key(_words(error, connection, status), connection),
         counts=not isinstance(error, ModelContextWindowExceededError) and status not in (400, 413, 422),
-        retry_after=_wait(error) if can_wait else None,
+        retry_after=wait if busy and not isinstance(error, ModelQuotaExceededError) else None,
         is_rejected=status in (400, 422),
     )
-
-
-def _wait(error: Exception) -> float:
-    asked = getattr(error, "retry_after", None)
-    return min(asked, MOST_WAIT) if asked else DEFAULT_WAIT
 
 
 def without_key(text: str, connection: Connection) -> str:
@@ -434,58 +406,36 @@ def without_key(text: str, connection: Connection) -> str:
 
 
 _STATUS_WORDS = {
-    413: "the question is too long for it (413).",
-    429: "it takes no more requests for now (429, rate limit).",
-    503: "it is overloaded or being restarted (503).",
-    529: "it is overloaded or being restarted (529).",
+    400: "it refused the request",
+    404: "there is no such model: check its name, and its address",
+    413: "the question is too long for it",
+    422: "it refused the request",
+    429: "it takes no more requests for now",
+    503: "it is overloaded or being restarted",
+    529: "it is overloaded or being restarted",
 }
 
 
-def _words(error: Exception, connection: Connection, status: int | None, said: str) -> str:
-    ours = next((cause for cause in _causes(error) if isinstance(cause, BrokenReply | SilentModel | BodyError)), None)
-    if ours is not None:
-        return f"{ours}."
-    if isinstance(error, ModelTimeoutError) and error.phase not in ("connect", "pool"):
-        return f"it said nothing for {connection.idle_seconds:g} s."
-    if isinstance(error, ModelQuotaExceededError):
-        return f"its quota or credit is used up.{said}"
-    if isinstance(error, ModelContextWindowExceededError):
-        return f"the conversation is longer than it can read ({status}).{said}"
+def _words(error: Exception, connection: Connection, status: int | None) -> str:
+    """What went wrong, and what it said itself."""
+    said = one_line(without_key(_message_of(error), connection), _MOST)  # redacted before it is cut: half a key is not recognised
     where = f" at {connection.url}" if connection.url else ""
+    if ours := next((cause for cause in _causes(error) if isinstance(cause, BrokenReply | SilentModel | BodyError)), None):
+        return f"{ours}."
     if status in (401, 403):
-        return f"its key was refused ({status}){where}: {_which_key(connection)}.{said}"
-    if status == 404:
-        hint = ", or the address is wrong (most end in /v1)" if connection.meant.url else ""
-        return f"there is no model {connection.meant.model!r}{where} (404): check its name{hint}.{said}"
-    if status is not None and 300 <= status < 400:
-        return f"its address{where} leads elsewhere ({status}): write the address it leads to."
-    if status is not None:
-        known = _STATUS_WORDS.get(status, f"it refused the request ({status})." if status in (400, 422) else f"it failed ({status}).")
-        return f"{known}{said}"
-    if isinstance(error, ModelConnectionError):
-        return _of_connection(error, connection)
-    if isinstance(error, ModelAPIError) and "decode" not in said:
-        return f"it answered with an error.{said}"
-    return f"what it answered could not be read ({type(error).__name__}): is there a model's API{where}?{said}"
-
-
-def _which_key(connection: Connection) -> str:
-    meant = connection.meant
-    if not meant.key_variables:
-        return f'none was sent; name its variable: key_variable = "…" in [models.{meant.name}]' if meant.is_named else "none was sent"
-    return f"check the variable {meant.key_variable or meant.key_variables[0]}"
-
-
-def _of_connection(error: ModelConnectionError, connection: Connection) -> str:
-    where = connection.url or "its address"
-    if isinstance(error, ModelTimeoutError):
-        return f"{where} could not be reached in {min(CONNECT_SECONDS, connection.idle_seconds):g} s."
-    unsafe = next((cause for cause in _causes(error) if isinstance(cause, ssl.SSLError)), None)
-    if unsafe is not None:
-        return f"no safe connection to {where} can be made ({unsafe.reason or 'TLS'}): is it https that is spoken there?"
-    if error.phase == "connect" or any(type(cause).__name__ in _UNREACHED for cause in _causes(error)):
-        return f"no server answers at {where}: check that it runs and that the network is up."
-    return "the connection broke off in the middle of its answer."
+        variable = connection.meant.key_variable or next(iter(connection.meant.key_variables), 'key_variable = "…" of its table')
+        what = f"its key was refused{where}: check {variable}"
+    elif status is not None and 300 <= status < 400:
+        what = f"its address{where} leads elsewhere: write the address it leads to"
+    elif status is not None:
+        what = _STATUS_WORDS.get(status, "it failed")
+    elif isinstance(error, ModelTimeoutError) and error.phase not in ("connect", "pool"):
+        return f"it said nothing for {connection.idle_seconds:g} s."
+    elif isinstance(error, ModelConnectionError):
+        what = f"the connection to {connection.url or 'it'} failed or broke off: check that its server runs and that the network is up"
+    else:
+        what = f"what it answered could not be read ({type(error).__name__}): is there a model's API{where}?"
+    return f"{what}{f' ({status})' if status is not None else ''}.{f' It says: {said}' if said else ''}"
 
 
 def _status(error: Exception) -> int | None:

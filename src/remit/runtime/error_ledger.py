@@ -3,7 +3,6 @@
 `ErrorLedger` is the file: read, changed and replaced as a whole, under a lock, by any number of processes. `LedgerWriter` writes it from
 its own thread, so that an event loop never waits. Fields and entries of other programs are kept."""
 
-import atexit
 import hashlib
 import logging
 import os
@@ -12,6 +11,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -24,7 +24,7 @@ from remit.core.errors import ErrorInfo, Unavailable
 from remit.core.jsonable import clean_text
 from remit.core.redaction import redact_text
 from remit.core.text import shorten, shorten_middle
-from remit.system.files import append_line, atomic_write, file_lock, set_aside
+from remit.system.files import atomic_write, file_lock, set_aside
 
 logger = logging.getLogger(__name__)
 
@@ -255,7 +255,6 @@ class _Contents:
 class ErrorLedger:
     def __init__(self, path: Path, clock: Clock = SYSTEM_CLOCK, *, limit: int = ENTRIES_LIMIT) -> None:
         self.path = path
-        self.archive_path = path.with_name(f"{path.stem}.archive.jsonl")
         self.set_aside_path: Path | None = None
         """New location of a damaged file, if there was one."""
         self._lock_path = path.with_name(f"{path.name}.lock")
@@ -293,8 +292,6 @@ class ErrorLedger:
             entries = change(before.entries)
             oldest_first = sorted(range(len(entries)), key=lambda place: entries[place].last_seen)
             leaving = set(oldest_first[: max(0, len(entries) - self._limit)])
-            if leaving:  # archived first: a crash in between duplicates entries but never loses them
-                append_line(self.archive_path, b"".join(to_json(entries[place].to_dict()) + b"\n" for place in sorted(leaving)))
             if before.damage:
                 self.set_aside_path = set_aside(self.path, at=self._clock.wall())
                 logger.warning("%s was damaged (%s) and moved to %s.", self.path, before.damage, self.set_aside_path.name)
@@ -382,82 +379,71 @@ def _unreadable(path: Path, error: OSError) -> Unavailable:
 
 
 GATHER_SECONDS = 0.05
-RETRY_SECONDS = 1.0
-REST_SHARE = 5
-"""The pause grows with the size of the ledger, so that writing takes at most a sixth of a core."""
+"""Pause before a write, so that errors of one moment are written together."""
 INBOX_LIMIT = 10_000
 """Errors in memory while the file cannot be written; further ones are only counted in the log."""
 CLOSE_SECONDS = 5.0
 
 
 class LedgerWriter:
-    """Writes occurrences to the ledger from its own thread, which lives as long as there are any. Failed writes are kept and retried."""
+    """Writes occurrences to the ledger on a thread. What could not be written is kept, and written with the next error or `flush`.
+
+    A program that exits waits for the thread, so that it loses no error."""
 
     def __init__(self, ledger: ErrorLedger, clock: Clock = SYSTEM_CLOCK, *, gather_seconds: float = GATHER_SECONDS) -> None:
         self._ledger = ledger
         self._clock = clock
-        self._gather_seconds = self._pause_seconds = gather_seconds
-        self._changed = threading.Condition()
-        """Guards everything below; not held during file writes."""
+        self._gather_seconds = gather_seconds
+        self._lock = threading.Lock()
+        """Guards the inbox and the write; not held during file writes."""
         self._inbox: list[tuple[ErrorOccurrence, float]] = []
-        self._is_writing = self._is_closed = False
-        self._attempts = 0
-        self._waiting = 0
-        """Waiting calls of `flush`; if any, there is no pause before a write."""
+        self._thread = ThreadPoolExecutor(1, "remit-ledger")
+        self._writing: Future[None] | None = None
         self.trouble = ""
         """Why the last write failed; empty if it succeeded."""
 
     def post(self, occurrence: ErrorOccurrence) -> None:
         """Record an error soon; callable from any thread."""
-        with self._changed:
+        with self._lock:
             if len(self._inbox) >= INBOX_LIMIT:
                 logger.error("Too many errors at once, not written to %s: %s", self._ledger.path, occurrence.error.message)
                 return
             self._inbox.append((occurrence, self._clock.wall()))
-            if not self._is_writing:
-                self._is_writing, self._is_closed = True, False
-                atexit.register(self.flush)  # a program that exits without closing loses no error
-                threading.Thread(target=self._write, name="remit-ledger", daemon=True).start()
+            if self._writing is None:
+                self._writing = self._thread.submit(self._write, self._gather_seconds)
 
     def flush(self, timeout: float = CLOSE_SECONDS) -> bool:
         """Wait until everything posted before is written or has failed. Returns whether all is written."""
-        with self._changed:
-            attempts = self._attempts + 2  # the running attempt may have started earlier
-            self._waiting += 1
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._inbox or self._attempts >= attempts, timeout)
-            self._waiting -= 1
-            return not self._inbox
+        with self._lock:
+            if self._writing is None and self._inbox:
+                self._writing = self._thread.submit(self._write, 0.0)
+            writing = self._writing
+        if writing is not None:
+            wait([writing], timeout)
+        return not self._inbox
 
     def close(self, timeout: float = CLOSE_SECONDS) -> bool:
-        """Flush, and end the thread. Returns whether all is written. A later `post` starts it again."""
+        """Flush, and end the thread. Returns whether all is written. A later `post` starts another."""
         is_written = self.flush(timeout)
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
+        with self._lock:
+            self._thread.shutdown(wait=False)
+            self._thread = ThreadPoolExecutor(1, "remit-ledger")
         return is_written
 
-    def _write(self) -> None:
+    def _write(self, pause_seconds: float) -> None:
+        time.sleep(pause_seconds)
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._is_closed or self._waiting, self._pause_seconds)
-                inbox = list(self._inbox)
-            began = time.monotonic()
+            inbox, trouble = list(self._inbox), ""
             try:
                 self._ledger.note([error for error, _ in inbox], [at for _, at in inbox])
-                trouble = ""
-            except Exception as error:  # noqa: BLE001 - the thread must survive any disk or file error
+            except Exception as error:  # noqa: BLE001 - any disk or file error: the errors are kept
                 trouble = str(error) or type(error).__name__
                 if not self.trouble:
                     logger.warning("Errors cannot be written to %s and are kept in memory: %s", self._ledger.path, error)
-            with self._changed:
+            with self._lock:
                 self.trouble = trouble
-                self._attempts += 1
                 if not trouble:
                     del self._inbox[: len(inbox)]
-                self._pause_seconds = RETRY_SECONDS if trouble else max(self._gather_seconds, REST_SHARE * (time.monotonic() - began))
-                self._is_writing = bool(self._inbox) and not (trouble and self._is_closed)
-                self._changed.notify_all()
-                if not self._is_writing:
-                    atexit.unregister(self.flush)
+                if trouble or not self._inbox:
+                    self._writing = None
                     return

@@ -1,9 +1,8 @@
 """Collects the files of a stopped agent, declared or changed, and hashes them within a time limit."""
 
 import asyncio
-import contextlib
+import math
 import os
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from remit.system.artifact_files import (
     path_fault,
     relative_path,
 )
+from remit.system.threads import off_loop
 
 SKIPPED_FOLDERS = frozenset(
     {
@@ -115,7 +115,7 @@ _SEARCH_SHARE = 0.45
 """Share of the time for the search: less than half, so that waiting requests have time for their own."""
 _MARGIN_SECONDS = 0.1
 _COLLECT_SECONDS = 0.002
-"""How long a search waits to be shared: delegations with one deadline end within a few milliseconds."""
+"""How long a search waits for others: delegations with one deadline end within a few milliseconds."""
 MAX_ARTIFACTS = 1000
 BOARD_FILES = frozenset({"specs/state.json", "specs/TODO.md"})
 """Written by remit itself while an agent works on a board task."""
@@ -152,41 +152,61 @@ class Harvest:
 NOTHING = Harvest()
 
 
-class _Ticket(NamedTuple):
-    request: HarvestRequest
-    seconds: float
-    give_up_at: float
-    answer: asyncio.Future[Harvest]
+@dataclass(slots=True)
+class _SharedSearch:
+    """Searches of one folder: requests that arrive while one runs share the next."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    requests: int = 0
+    """That wait or search now."""
+    since: float = math.inf
+    """The earliest start that the next search looks back to."""
+    began_at: float = -math.inf
+    result: SearchResult = field(default_factory=SearchResult)
+    seen: dict[str, FileInfo | FileProblem] = field(default_factory=dict)
+    """Files hashed after it, each once."""
 
 
-_lock = threading.Lock()
-_Place = tuple[Path, str, asyncio.AbstractEventLoop]
-_waiting: dict[_Place, list[_Ticket]] = {}
-"""By root, folder and loop: requests that the next search will serve. An entry, even an empty one, means that a thread is running."""
+_searches: dict[tuple[Path, str, asyncio.AbstractEventLoop], _SharedSearch] = {}
 
 
 async def harvest(what: HarvestRequest, *, seconds: float = HARVEST_SECONDS) -> Harvest:
     """Collect the files. Never raises for the state of the disk and never takes much longer than `seconds`; failures become warnings."""
     if not what.declared and what.scratch is None and not what.scan_root:
         return NOTHING
-    loop = asyncio.get_running_loop()
-    ticket = _Ticket(what, seconds, time.monotonic() + seconds, loop.create_future())
-    place = (what.root, what.below, loop)
-    with _lock:
-        is_idle = place not in _waiting
-        _waiting.setdefault(place, []).append(ticket)
-    if is_idle:
-        _start(place)
-    timer = loop.call_later(seconds + _MARGIN_SECONDS, _give_up, ticket)  # `asyncio.timeout` costs several times as much
+    stop_at = time.monotonic() + seconds
     try:
-        return await ticket.answer
+        async with asyncio.timeout(seconds + _MARGIN_SECONDS):
+            changed, seen = await _search_root(what, seconds) if what.scan_root else (SearchResult(), {})
+            if not (changed.found or changed.unnameable or changed.stopped_early or what.declared or what.scratch is not None):
+                return NOTHING  # the frequent case, hundreds at once
+            return await off_loop(_HarvestBuilder(what, stop_at, seen).gather, changed)
+    except TimeoutError:
+        why = f"the disk did not answer within {seconds:g} s"
+    except OSError as error:
+        why = str(error.strerror or error)
+    return Harvest(artifacts=what.declared, warnings=(f"harvest: {why}",))
+
+
+async def _search_root(what: HarvestRequest, seconds: float) -> tuple[SearchResult, dict[str, FileInfo | FileProblem]]:
+    """The files changed since its start, by a search that began after this call, and what was hashed of them so far."""
+    place, asked_at = (what.root, what.below, asyncio.get_running_loop()), time.monotonic()
+    shared = _searches.setdefault(place, _SharedSearch())
+    shared.requests += 1
+    shared.since = min(shared.since, what.since)
+    try:
+        async with shared.lock:
+            if shared.began_at <= asked_at:
+                await asyncio.sleep(_COLLECT_SECONDS)
+                shared.began_at, shared.seen = time.monotonic(), {}
+                since, shared.since = shared.since - FILE_CLOCK_LAG_SECONDS, math.inf
+                bounds = SearchBounds(changed_since=since, stop_at=shared.began_at + _SEARCH_SHARE * seconds)
+                shared.result = await off_loop(search, what.root, what.below, bounds)
+            return shared.result, shared.seen
     finally:
-        timer.cancel()
-
-
-def _give_up(ticket: _Ticket) -> None:
-    late = f"harvest: the disk did not answer within {ticket.seconds:g} s"
-    _deliver([ticket], Harvest(artifacts=ticket.request.declared, warnings=(late,)))
+        shared.requests -= 1
+        if not shared.requests:
+            _searches.pop(place, None)
 
 
 def guess_type(path: str) -> str:
@@ -194,71 +214,12 @@ def guess_type(path: str) -> str:
     return _TYPE_OF_SUFFIX.get(PurePosixPath(path).suffix.lower(), "implementation")
 
 
-def _start(place: _Place) -> None:
-    # A daemon: a hanging file system must not prevent the program from exiting.
-    thread = threading.Thread(target=_serve, args=(place,), name="remit-harvest", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:  # no thread available: the requests time out and keep the declared files
-        with _lock:
-            _waiting.pop(place, None)
-
-
-def _serve(place: _Place) -> None:
-    """Run one search for all waiting requests. Later requests get the next search, which starts before the hashing here."""
-    time.sleep(_COLLECT_SECONDS)
-    with _lock:
-        tickets, _waiting[place] = _waiting[place], []
-    try:
-        changed = _search_root(place, tickets)
-    finally:
-        with _lock:
-            is_wanted_again = bool(_waiting[place])
-            if not is_wanted_again:
-                del _waiting[place]
-        if is_wanted_again:
-            _start(place)
-    seen: dict[str, FileInfo | FileProblem] = {}
-    nothing_changed = not (changed.found or changed.unnameable or changed.stopped_early)
-    unchanged: list[_Ticket] = []
-    for ticket in tickets:
-        if nothing_changed and not ticket.request.declared and ticket.request.scratch is None:
-            unchanged.append(ticket)  # the frequent case, hundreds at once: one wake-up for all
-            continue
-        try:
-            result = _HarvestBuilder(ticket, seen).gather(changed)
-        except OSError as error:
-            result = Harvest(artifacts=ticket.request.declared, warnings=(f"harvest: {error.strerror or error}",))
-        _send(place[2], [ticket], result)
-    if unchanged:
-        _send(place[2], unchanged, NOTHING)
-
-
-def _send(loop: asyncio.AbstractEventLoop, tickets: list[_Ticket], result: Harvest) -> None:
-    with contextlib.suppress(RuntimeError):  # its loop was closed
-        loop.call_soon_threadsafe(_deliver, tickets, result)
-
-
-def _deliver(tickets: list[_Ticket], result: Harvest) -> None:
-    for ticket in tickets:
-        if not ticket.answer.done():
-            ticket.answer.set_result(result)
-
-
-def _search_root(place: _Place, tickets: list[_Ticket]) -> SearchResult:
-    wanted = [ticket for ticket in tickets if ticket.request.scan_root]
-    if not wanted:
-        return SearchResult()
-    since = min(ticket.request.since for ticket in wanted) - FILE_CLOCK_LAG_SECONDS
-    stop_at = time.monotonic() + _SEARCH_SHARE * min(ticket.seconds for ticket in wanted)
-    return search(place[0], place[1], SearchBounds(changed_since=since, stop_at=stop_at))
-
-
 @dataclass(slots=True)
 class _HarvestBuilder:
     """Builds the harvest of one delegation."""
 
-    ticket: _Ticket
+    request: HarvestRequest
+    stop_at: float
     seen: dict[str, FileInfo | FileProblem]
     """Shared by all requests of a search: a file is hashed once."""
     artifacts: dict[str, Artifact] = field(default_factory=dict)
@@ -268,8 +229,7 @@ class _HarvestBuilder:
     unhashed: list[str] = field(default_factory=list)
 
     def gather(self, changed: SearchResult) -> Harvest:
-        request = self.ticket.request
-        for artifact in request.declared:
+        for artifact in self.request.declared:
             self._declared(artifact)
         left_out = 0
         for path in self._found(changed):
@@ -284,14 +244,14 @@ class _HarvestBuilder:
         return Harvest(artifacts=tuple(self.artifacts.values()), warnings=tuple(self.warnings))
 
     def _declared(self, artifact: Artifact) -> None:
-        path = str(PurePosixPath(relative_path(self.ticket.request.root, artifact.path)))
+        path = str(PurePosixPath(relative_path(self.request.root, artifact.path)))
         reason = self._keep(Artifact(type=artifact.type, path=path, summary=artifact.summary))
         if reason is not None:
             self.warnings.append(f"harvest: declared artifact {clean_text(path)[:200]!r} {reason}: dropped")
 
     def _found(self, changed: SearchResult) -> Iterator[str]:
         """Its scratch folder first, then files changed in the root since its start, newest first."""
-        request = self.ticket.request
+        request = self.request
         yield from self._named(self._search_scratch(), frozenset(), None)
         if request.scan_root:
             yield from self._named(changed, request.foreign | BOARD_FILES, request.since - FILE_CLOCK_LAG_SECONDS)
@@ -310,14 +270,14 @@ class _HarvestBuilder:
                 self.empty.append(found.path)
 
     def _search_scratch(self) -> SearchResult:
-        scratch, root = self.ticket.request.scratch, self.ticket.request.root
+        scratch, root = self.request.scratch, self.request.root
         if scratch is None or scratch.is_symlink() or not scratch.is_dir():
             return SearchResult()
         below = relative_path(root, scratch.absolute())
         if path_fault(below) is not None:
             self.warnings.append("harvest: the scratch folder is outside the project root; its files cannot be named")
             return SearchResult()
-        return search(root, below, SearchBounds(stop_at=self.ticket.give_up_at, skipped=frozenset({GIVEN})))
+        return search(root, below, SearchBounds(stop_at=self.stop_at, skipped=frozenset({GIVEN})))
 
     def _keep(self, artifact: Artifact) -> str | None:
         """Add the artifact with its measured values. Returns the reason if it cannot be kept."""
@@ -339,9 +299,9 @@ class _HarvestBuilder:
         known = self.seen.get(path)
         if known is not None:
             return known
-        if time.monotonic() > self.ticket.give_up_at:
+        if time.monotonic() > self.stop_at:
             return None
-        self.seen[path] = inspect_artifact(self.ticket.request.root, path, stop_at=self.ticket.give_up_at)
+        self.seen[path] = inspect_artifact(self.request.root, path, stop_at=self.stop_at)
         return self.seen[path]
 
     def _warn(self, what: str, paths: list[str]) -> None:

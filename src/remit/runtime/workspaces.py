@@ -25,7 +25,7 @@ from remit.core.text import shorten
 from remit.runtime.policy_facts import path_facts
 from remit.system.artifact_files import read_bounded
 from remit.system.beneath import open_folder, path_inside
-from remit.system.files import atomic_write, file_lock, remove_folder, walk
+from remit.system.files import atomic_write, file_lock, remove_folder
 from remit.system.git import (
     BARE,
     COMMIT_LOCK,
@@ -44,8 +44,6 @@ METADATA = ".books"
 METADATA_FILE = "note.json"
 MOST_METADATA_BYTES = 1 << 20
 LOCK = "lock"
-REMOVAL_MARK = "clearing"
-"""Marker file in the metadata of a workspace whose removal has started: the next process completes it."""
 TAKE_OVER_SECONDS = 20.0
 
 
@@ -139,7 +137,7 @@ def write_metadata(workspace: Workspace) -> Workspace:
 def find_workspace(root: Path, session_id: str) -> Workspace | None:
     """The workspace of a delegation, if it and its folder exist."""
     workspace = load_workspace(root, session_id)
-    return workspace if workspace is not None and workspace.is_there and not (workspace.metadata_folder / REMOVAL_MARK).exists() else None
+    return workspace if workspace is not None and workspace.is_there else None
 
 
 def _sealed_text(workspace: Workspace) -> str:
@@ -505,57 +503,44 @@ def _no_repository(root: Path, failed: GitFailed) -> Misused:
 
 
 def _copy_project(git: Git, target: Path) -> None:
-    """Copy the folder of `git` to `target`."""
-    root = git.folder
-    try:
-        names = [os.fsdecode(name) for name in git.run("ls-files", "-z", "-co", "--exclude-standard").split(b"\0") if name]
-    except GitFailed:
-        names = None
-    target.mkdir(parents=True)
-    _copy_all(root, target, _walk(root) if names is None else dict.fromkeys(names), git.stop_at)
-
-
-def _copy_all(root: Path, target: Path, names: Iterable[str], stop_at: float) -> None:
+    """Copy the folder of `git` to `target`, without what git ignores; elsewhere without the folders of tools. With its times: files that
+    the agent does not touch keep their age."""
+    root, names, ignored = os.fspath(git.folder), _SKIPPED, frozenset[str]()
+    with contextlib.suppress(GitFailed):
+        listed = git.run("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory").split(b"\0")
+        names, ignored = _SKIPPED - TOOL_FOLDERS, frozenset(os.path.join(root, os.fsdecode(name).rstrip("/")) for name in listed)
     count = size = 0
-    folders: dict[str, bool] = {}
-    for name in names:
-        folder = os.path.dirname(name)
-        if folder not in folders:  # a tracked folder may be a link by now, and git still lists its files
-            folders[folder] = ".remit" not in folder.split("/") and path_inside(root, folder) == (folder or ".")
-        if not folders[folder] or name == ".remit":
-            continue
-        try:
-            found = os.lstat(root / name)
-        except OSError:
-            continue  # deleted but not committed, or removed meanwhile
-        if not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
-            continue  # a submodule, a pipe, a socket: cannot be copied
-        count, size = count + 1, size + found.st_size
+
+    def skipped(folder: str, found: list[str]) -> list[str]:
+        paths = {name: os.path.join(folder, name) for name in found}
+        return [name for name, path in paths.items() if name in names or path in ignored or not _is_copied(path)]
+
+    def copy(source: str, copied: str) -> None:
+        nonlocal count, size
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            count, size = count + 1, size + os.lstat(source).st_size
+            shutil.copy2(source, copied, follow_symlinks=False)
         if count > MOST_FILES or size > MOST_BYTES:
             raise Misused(
                 f"The project is too large to be copied: more than {MOST_FILES} files or {MOST_BYTES >> 20} MiB.",
                 advice='Ignore what need not be copied (.gitignore), or declare the agent with workspace = "worktree".',
             )
-        if time.monotonic() > stop_at:
+        if time.monotonic() > git.stop_at:
             raise Unavailable("The project could not be copied in the available time.", advice="Give the delegation a longer timeout.")
-        _copy_one(root / name, target / name)
 
-
-def _copy_one(source: Path, target: Path) -> None:
-    """With its times: files that the agent did not touch keep their age."""
-    target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        shutil.copy2(source, target, follow_symlinks=False)
-    except FileNotFoundError:
-        return  # removed meanwhile
-    except OSError as error:
-        raise Unavailable(f"{source} could not be copied: {error.strerror or error}.", advice="Make it readable, or ignore it.") from None
+        shutil.copytree(root, target, symlinks=True, ignore=skipped, copy_function=copy)
+    except (OSError, RecursionError) as error:
+        raise Unavailable(f"The project could not be copied: {error}.", advice="Make its files readable, or ignore them.") from None
 
 
-def _walk(root: Path) -> Iterator[str]:
-    for folder, folders, files in walk(root):
-        folders[:] = [name for name in folders if name not in _SKIPPED]
-        yield from (os.path.relpath(os.path.join(folder, name), root) for name in files if name not in _SKIPPED)
+def _is_copied(path: str) -> bool:
+    """Files, links and folders; not pipes and sockets."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)
 
 
 # ---- merging

@@ -80,19 +80,6 @@ def sync_folder(folder: str | Path, *, dir_fd: int | None = None) -> None:
         os.close(descriptor)
 
 
-def append_line(path: Path, line: bytes) -> None:
-    """Append whole lines; on disk when this returns. Callers hold their own lock."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, new_file_mode(path.parent))
-        try:
-            write_all(descriptor, line)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise _cannot("write", path, error) from error
-
-
 @contextlib.contextmanager
 def file_lock(path: Path, *, timeout: float) -> Iterator[None]:
     """Lock the file `path` against other processes and threads; wait at most `timeout` seconds.

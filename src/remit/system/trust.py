@@ -44,9 +44,6 @@ FOLDERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ".opencode/agent": ("agent", (".md",)),
     ".opencode/agents": ("agent", (".md",)),
     ".remit/commands": ("command", (".md",)),
-    ".claude/commands": ("command", (".md",)),
-    ".opencode/command": ("command", (".md",)),
-    ".opencode/commands": ("command", (".md",)),
     ".remit/flows": ("flow", ("",)),
 }
 """Folders whose files need approval: what they declare, and their file name suffixes."""

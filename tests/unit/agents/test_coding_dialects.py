@@ -217,7 +217,7 @@ def opencode(kind: str, **part: Any) -> dict[str, Any]:
             codex("updated", type="todo_list", items=[{"text": "a", "completed": True}, {"text": "b"}]),
             [("plan", [("a", "completed"), ("b", "pending")])],
         ),
-        (Codex(), {"type": "turn.failed", "error": {"message": '{"error": {"message": "Too big."}}'}}, [("failed", "Too big.")]),
+        (Codex(), {"type": "turn.failed", "error": {"message": "Too big."}}, [("failed", "Too big.")]),
         (OpenCode(), opencode("step_start"), [("started", "s")]),
         (OpenCode(), opencode("text", text="Done."), [("started", "s"), ("said", "Done.")]),
         (

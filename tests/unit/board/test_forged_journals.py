@@ -32,7 +32,7 @@ def add(root: Path, title: str, *, make: bool = False) -> None:
 
 def plant(root: Path, **more: Any) -> None:
     step = {"path": "specs/x", "staged": "0", "new": hash_of(EVIL), "expected": None, "displaced_to": "", "kept_as": "kept"}
-    entry = {"format": 1, "pieces": [step], "moves": [], "consumed": []}
+    entry = {"format": 1, "pieces": [step], "moves": []}
     for name, value in more.items():
         if name in step:
             step[name] = value
@@ -56,8 +56,6 @@ def plant(root: Path, **more: Any) -> None:
         {"moves": [["../ours.txt", "specs/theirs.txt"]]},
         {"moves": [["out/ours.txt", "specs/theirs.txt"]]},
         {"moves": [["specs", "../specs"]]},
-        {"consumed": [["../ours.txt", "specs/theirs.txt", ""]]},
-        {"consumed": [["specs/TODO.md", "../ours.txt", ""]]},
         {"path": ".git/config"},
         {"path": "repository/hooks/pre-commit"},
         {"path": ""},
@@ -85,11 +83,10 @@ def test_journal_with_paths_outside_the_project_is_refused(root: Path, more: dic
     "entry",
     [
         {"format": 1},
-        {"format": 1, "pieces": [1], "moves": [], "consumed": []},
-        {"format": 1, "pieces": [{"path": 1}], "moves": [], "consumed": []},
-        {"format": 1, "pieces": [], "moves": [["a"]], "consumed": []},
-        {"format": 1, "pieces": [], "moves": 7, "consumed": []},
-        {"format": 1, "pieces": [], "moves": [], "consumed": [["a", "b"]]},
+        {"format": 1, "pieces": [1], "moves": []},
+        {"format": 1, "pieces": [{"path": 1}], "moves": []},
+        {"format": 1, "pieces": [], "moves": [["a"]]},
+        {"format": 1, "pieces": [], "moves": 7},
         [1],
         "journal",
         None,
@@ -115,11 +112,3 @@ def test_state_folder_that_is_a_link_is_not_emptied(root: Path, place: str) -> N
         add(root, "Two")
     assert (theirs / "file.txt").read_text() == "theirs"
     assert (theirs / "set" / "file.txt").read_text() == "theirs"
-
-
-def test_rendering_is_not_written_through_a_link(root: Path) -> None:
-    drawn = root / ".remit" / "board" / "drawn"
-    drawn.mkdir(exist_ok=True)
-    (drawn / "new").symlink_to(root.parent / "ours.txt")
-    add(root, "Two")
-    assert (root.parent / "ours.txt").read_text() == "ours"

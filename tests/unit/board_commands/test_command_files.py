@@ -23,36 +23,27 @@ def put(root: Path, path: str, text: str) -> None:
     (root / path).write_text(text)
 
 
-def test_arguments_are_substituted_once_literally_and_missing_ones_are_reported() -> None:
-    text, _ = fill_arguments("Fix $1: $ARGUMENTS. Costs \\$1 or $10.", ["7", "$ARGUMENTS $1 @x.md `rm -rf /`"])
+def test_arguments_are_substituted_once_and_literally() -> None:
+    text = fill_arguments("Fix $1: $ARGUMENTS. Costs \\$1 or $10.", ["7", "$ARGUMENTS $1 @x.md `rm -rf /`"])
     assert text == "Fix 7: 7 $ARGUMENTS $1 @x.md `rm -rf /`. Costs $1 or $10."
-    assert fill_arguments("Do it.", ["all", "of it"])[0] == "Do it.\n\nArguments: all of it"
-    assert fill_arguments("Do $2.", ["a", "b", "c"])[0] == "Do b.\n\nMore arguments: a c"
-    assert fill_arguments("Fix $1 in $2", ["it"]) == ("Fix it in ", ("No value was given for $2.",))
-    assert fill_arguments("Fix $ARGUMENTS", []) == ("Fix ", ("No value was given for $ARGUMENTS.",))
-
-
-def test_shell_line_is_reported_and_stays_text() -> None:
-    text, warnings = fill_arguments("State: !`git status` and\n!`rm x`\nNow.", [])
-    assert text == "State: !`git status` and\n!`rm x`\nNow."
-    assert "!`git status` (and 1 more) is passed to the agent as text" in warnings[0]
+    assert fill_arguments("Do it.", ["all", "of it"]) == "Do it.\n\nArguments: all of it"
+    assert fill_arguments("Do $2.", ["a", "b", "c"]) == "Do b.\n\nMore arguments: a c"
+    assert fill_arguments("Fix $1 in $2", ["it"]) == "Fix it in "
 
 
 @given(st.text(), st.lists(st.text(), max_size=12))
 def test_arguments_appear_in_the_text_as_typed(body: str, arguments: list[str]) -> None:
-    text, _ = fill_arguments(body, arguments)
+    text = fill_arguments(body, arguments)
     assert all(one in text for one in arguments)
-    assert fill_arguments("<$ARGUMENTS>", arguments)[0] == f"<{' '.join(arguments)}>"
+    assert fill_arguments("<$ARGUMENTS>", arguments) == f"<{' '.join(arguments)}>"
 
 
-def test_file_of_the_project_takes_precedence_over_other_tools(tmp_path: Path) -> None:
+def test_files_of_the_folder_are_commands(tmp_path: Path) -> None:
     put(tmp_path, ".remit/commands/fix.md", HEAD + "Ours: $1")
-    put(tmp_path, ".claude/commands/deep/fix.md", "Theirs")
-    put(tmp_path, ".opencode/command/tidy.md", "# Tidy\nTidy up.")
-    put(tmp_path, ".opencode/commands/README.md", "No command.")
+    put(tmp_path, ".remit/commands/tidy.md", "# Tidy\nTidy up.")
+    put(tmp_path, ".remit/commands/README.md", "No command.")
     found, problems = every(tmp_path)
-    assert [(one.name, one.path) for one in found] == [("fix", ".remit/commands/fix.md"), ("tidy", ".opencode/command/tidy.md")]
-    assert problems == [".claude/commands/deep/fix.md: ignored, because .remit/commands/fix.md also defines the command 'fix'."]
+    assert ([one.name for one in found], problems) == (["fix", "tidy"], [])
     assert (found[0].hint, found[0].agent, found[1].description) == ("[number] [words]", "fixer", "Tidy")
     assert list(places(tmp_path)) == ["fix", "tidy"]
     assert find(tmp_path, "nothing") is None
@@ -94,14 +85,9 @@ def test_links_out_of_the_project_are_not_followed(tmp_path: Path) -> None:
     put(outside, "a.md", "Outside.")
     (root / ".remit/commands").mkdir(parents=True)
     os.symlink(outside / "a.md", root / ".remit/commands/a.md")
-    (root / ".claude").mkdir()
-    os.symlink(outside, root / ".claude/commands")
     found, problems = every(root)
     assert found == []
-    assert sorted(problems) == [
-        ".claude/commands: it is a link that leads out of the project.",
-        ".remit/commands/a.md: it is a link that leads out of the project.",
-    ]
+    assert problems == [".remit/commands/a.md: it is a link that leads out of the project."]
 
 
 def bound_file(root: Path, name: str) -> tuple[CommandFile, BoundCommand]:
@@ -130,14 +116,6 @@ async def test_timeouts_and_routes_of_the_settings_apply_to_the_command(tmp_path
     put(tmp_path, ".remit/commands/fix.md", HEAD + "Fix $1.")
     _, record = await run_command(tmp_path, "fix", "7", agent=Scripted("other", answer("Done.")))
     assert (record.agent, record.timeout_seconds) == ("other", 44.0)
-
-
-def test_command_file_of_another_tool_cannot_choose_the_model(tmp_path: Path) -> None:
-    put(tmp_path, "remit.toml", 'model = "openai:gpt-5"\n')
-    put(tmp_path, ".claude/commands/fix.md", "---\nmodel: anthropic/claude-x\n---\nFix $1.")
-    _, found = bound_file(tmp_path, "fix")
-    assert found.settings.agents["fix-command"]["model"] == []
-    assert "the project's model is used" in found.warnings[0]
 
 
 RULES = "---\ndescription: x\narguments: {number: integer, level: [low, high], focus: 'text...?'}\n---\nDo $1 $ARGUMENTS\n"

@@ -95,7 +95,7 @@ def test_repaired_history_pairs_calls_and_results(said: list[Message]) -> None:
 @given(messages, st.integers(0, 3000))
 def test_conversation_round_trips_and_can_be_shortened(said: list[Message], limit: int) -> None:
     assert from_plain(json.loads(json.dumps(to_plain(said)))) == said
-    cut = fitted(said, limit)
+    cut = fitted(said, limit, 500)
     assert [type(message) for message in cut] == [type(message) for message in said]
     assert tokens_of(cut) <= max(limit, tokens_of(said) + 4 * len(said))  # marks of omissions are text, too
 

@@ -3,7 +3,6 @@ redirects, no proxy, no cookies."""
 
 import asyncio
 import contextlib
-import json
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -20,7 +19,7 @@ from remit.agents.proto.metadata import EXTENSION
 from remit.agents.remote import must_be_private
 from remit.core.errors import Failed, Misused, Unavailable
 from remit.models.bounded_responses import PLAIN, bound_by
-from remit.system.http import BodyTooLarge, Target, joined, limit_chunks, parse_target, tls_context
+from remit.system.http import BodyError, Target, joined, parse_target, tls_context
 from remit.system.ip_addresses import is_loopback
 
 # ---- HTTP
@@ -43,14 +42,9 @@ async def _refuse_redirect(response: httpx.Response) -> None:
         raise Failed(f"It answered {response.status_code}: redirects are not followed.", advice="Configure its final address.")
 
 
-def too_large(what: str, most: int) -> Failed:
-    return Failed(f"It sent more than {most // 1024} KiB in {what}, which is above the limit.", code="TOO_LARGE", advice="Ask it for less.")
-
-
 # ---- address and card
 
 CARD_PATH = "/.well-known/agent-card.json"
-CARD_BYTES = 1024 * 1024
 CARD_SECONDS = 15.0
 KEPT_SECONDS = 300.0
 BINDINGS = ("JSONRPC", "HTTP+JSON")
@@ -115,29 +109,21 @@ class RemoteAgent:
 
     async def _fetch_card(self, http: httpx.AsyncClient) -> AgentCard:
         """The card below the address, else that of the host: many servers answer at a path, like `remit serve` at /a2a."""
-        url = self.target.url.rstrip("/")
+        shown, url = self.target.shown, self.target.url.rstrip("/")
         places = [url] if url.endswith(".json") else list(dict.fromkeys([f"{url}{CARD_PATH}", joined(self.target, CARD_PATH)]))
-        for place in places:
-            status, card = await self._card_at(place, http)
-            if card is not None:
-                return card
-            if status != 404:
-                break
-        raise Unavailable(f"{self.target.shown} has no agent card: it answered {status}.", advice="Check its address.")
-
-    async def _card_at(self, url: str, http: httpx.AsyncClient) -> tuple[int, AgentCard | None]:
         try:
-            async with asyncio.timeout(CARD_SECONDS), http.stream("GET", url) as response:
-                body = b"".join([chunk async for chunk in limit_chunks(response.aiter_bytes(), CARD_BYTES, "its card")])
-                return response.status_code, parse_agent_card(json.loads(body)) if response.status_code == 200 else None
-        except BodyTooLarge as error:
-            raise Failed(f"{self.target.shown}: {error}.", code="TOO_LARGE") from None
-        except (TimeoutError, httpx.TimeoutException):
-            raise Unavailable(f"{self.target.shown} did not send its agent card within {CARD_SECONDS:g} s.") from None
-        except httpx.HTTPError as error:
-            raise Unavailable(f"{self.target.shown} cannot be reached: {str(error) or type(error).__name__}.") from None
+            async with asyncio.timeout(CARD_SECONDS):
+                for place in places:
+                    response = await http.get(place)
+                    if response.status_code != 404:
+                        break
+            response.raise_for_status()
+            return parse_agent_card(response.json())
+        except (TimeoutError, httpx.HTTPError, BodyError) as error:
+            fault = str(error) or f"{type(error).__name__} after {CARD_SECONDS:g} s"
+            raise Unavailable(f"The agent card of {shown} cannot be fetched: {fault}.", advice="Check its address.") from None
         except (ValueError, ParseError, AttributeError, TypeError, RecursionError) as error:
-            words = f"The card of {self.target.shown} cannot be read: {type(error).__name__}: {error}"
+            words = f"The card of {shown} cannot be read: {type(error).__name__}: {error}"
             raise Failed(words[:400], code="VALIDATION_FAILED", advice="Check that it speaks A2A 1.0.") from None
 
     def _choose_interfaces(self, card: AgentCard, *, is_exact: bool) -> AgentCard:

@@ -1,4 +1,6 @@
-"""One delegation executed by an A2A agent: the message, the growing task, its errors, and the resulting return."""
+"""One delegation executed by an A2A agent: the message, its task on the remote, and the resulting return.
+
+Output is streamed while the task runs; its end is always fetched whole, so nothing is put together here."""
 
 import asyncio
 import contextlib
@@ -21,16 +23,14 @@ from a2a.types import (
     StreamResponse,
     SubscribeToTaskRequest,
     Task,
-    TaskArtifactUpdateEvent,
     TaskState,
     TaskStatus,
-    TaskStatusUpdateEvent,
 )
 from a2a.utils.errors import A2AError, InternalError, TaskNotFoundError, UnsupportedOperationError, VersionNotSupportedError
 from google.protobuf.json_format import ParseError
 from google.protobuf.message import DecodeError
 
-from remit.agents.a2a.client import RemoteAgent, RemoteConnection, too_large
+from remit.agents.a2a.client import RemoteAgent, RemoteConnection
 from remit.agents.definition import Definition
 from remit.agents.proto.metadata import EXTENSION, HEADER, CallerPosition
 from remit.agents.proto.values import dict_of, json_of, struct_of, text_of, value_of
@@ -59,12 +59,9 @@ def error_of(error: A2AError, address: str) -> RemitError:
     if status in (401, 403) or code in ("UNAUTHENTICATED", "FORBIDDEN"):
         advice = "Set the variable that token_variable names to a token that it accepts."
         return Unavailable(f"{address} refuses our token: {words}", code="TOOL_UNAVAILABLE", advice=advice)
-    if isinstance(error, VersionNotSupportedError):
-        return Failed(f"{address} speaks another version of A2A: {words}", code="AGENT_UNAVAILABLE")
     if may_pass(error):
         return Unavailable(f"{address} could not be reached: {words}")
-    own = data.get("recommendation")
-    advice = redact_text(own[:_WORDS]) if isinstance(own, str) else ""
+    advice = redact_text(str(data.get("recommendation") or "")[:_WORDS])
     return Failed(f"{address} refuses it: {words}", code=code or "UNKNOWN_ERROR", advice=advice)
 
 
@@ -73,10 +70,8 @@ def may_pass(error: A2AError) -> bool:
     if isinstance(error, TaskNotFoundError | VersionNotSupportedError):
         return False
     status, code, _ = _facts_of(error)
-    if code is not None:
-        return code in _BUSY
-    if status is not None:
-        return status in _PASSING
+    if code is not None or status is not None:
+        return code in _BUSY if code is not None else status in _PASSING
     return isinstance(error, A2AClientTimeoutError | InternalError) or isinstance(error.__cause__, httpx.RequestError)
 
 
@@ -89,117 +84,23 @@ def _facts_of(error: A2AError) -> tuple[int | None, str | None, Mapping[str, Any
     return status, code[:100] if isinstance(code, str) else None, data
 
 
-# ---- the task as it grows
-
-MOST_BYTES = 32 * 1024 * 1024
-MOST_ARTIFACTS = 200
-STREAM = "stream"
-"""The artifact in which a remit streams its output."""
-FAILED = frozenset({TaskState.TASK_STATE_FAILED, TaskState.TASK_STATE_CANCELED, TaskState.TASK_STATE_REJECTED})
-ENDED = FAILED | {TaskState.TASK_STATE_COMPLETED}
-ASKS = frozenset({TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED})
-
-
-class TaskSnapshot:
-    def __init__(self, ctx: Context, *, is_remit: bool) -> None:
-        self._ctx = ctx
-        self._is_remit = is_remit
-        self._bytes = 0
-        self._last_words = ""
-        self.task: Task | None = None
-        self.message: Message | None = None
-        """The whole answer of a remote that creates no task."""
-        self.was_lost = False
-        """Output during a lost connection may be missing."""
-
-    @property
-    def is_over(self) -> bool:
-        return self.message is not None or (self.task is not None and self.task.status.state in ENDED | ASKS)
-
-    def take(self, event: StreamResponse) -> None:
-        """Raises `Failed` beyond the size limit."""
-        match event.WhichOneof("payload"):
-            case "task":
-                self.replace(event.task)
-            case "message":
-                self.message = event.message
-            case "status_update":
-                self._update_status(self._task_of(event.status_update), event.status_update)
-            case "artifact_update":
-                update = event.artifact_update
-                self._update_artifact(self._task_of(update), update.artifact, is_more=update.append)
-
-    def replace(self, task: Task) -> None:
-        """Replace it with the state on the remote."""
-        self._bytes = 0
-        self._count(task.ByteSize())
-        if len(task.artifacts) > MOST_ARTIFACTS:
-            raise too_large("artifacts", MOST_BYTES)
-        is_first, self.task = self.task is None, task
-        for artifact in task.artifacts if is_first else ():
-            self._emit_artifact(artifact)
-        self._report_progress(task.status, dict_of(task.metadata))
-
-    def _task_of(self, update: TaskStatusUpdateEvent | TaskArtifactUpdateEvent) -> Task:
-        if self.task is None:
-            self.task = Task(id=update.task_id, context_id=update.context_id)
-        return self.task
-
-    def _update_status(self, task: Task, update: TaskStatusUpdateEvent) -> None:
-        task.status.CopyFrom(update.status)
-        if update.status.state in ENDED | ASKS:
-            task.metadata.MergeFrom(update.metadata)
-        self._report_progress(update.status, dict_of(update.metadata))
-
-    def _update_artifact(self, task: Task, artifact: Artifact, *, is_more: bool) -> None:
-        self._count(artifact.ByteSize())
-        known = next((one for one in task.artifacts if one.artifact_id == artifact.artifact_id), None)
-        if known is None:
-            if len(task.artifacts) >= MOST_ARTIFACTS:
-                raise too_large("artifacts", MOST_BYTES)
-            task.artifacts.append(artifact)
-        elif is_more:
-            known.parts.extend(artifact.parts)
-        else:
-            known.CopyFrom(artifact)
-        self._emit_artifact(artifact)
-
-    def _emit_artifact(self, artifact: Artifact) -> None:
-        if not self._is_remit or artifact.artifact_id == STREAM:
-            for part in artifact.parts:
-                self._emit(part)
-
-    def _emit(self, part: Part) -> None:
-        kind = part.WhichOneof("content")
-        if kind == "text" and part.text:
-            self._ctx.emit(part.text)
-        elif kind == "data":
-            self._ctx.emit(json_of(part.data))
-
-    def _report_progress(self, status: TaskStatus, metadata: dict[str, Any]) -> None:
-        """Report its intermediate output; its final output is its answer."""
-        if status.state in ENDED | ASKS:
-            return
-        words = words_of(status.message)
-        if words and words != self._last_words:
-            self._last_words = words
-            about = metadata.get(EXTENSION)
-            fraction = about.get("fraction") if isinstance(about, dict) else None
-            self._ctx.progress(words, fraction if isinstance(fraction, int | float) and 0 <= fraction <= 1 else None)
-
-    def _count(self, size: int) -> None:
-        self._bytes += size
-        if self._bytes > MOST_BYTES:
-            raise too_large("all", MOST_BYTES)
-
-
-def words_of(message: Message) -> str:
-    return "\n".join(part.text for part in message.parts if part.WhichOneof("content") == "text").strip()
+@contextlib.contextmanager
+def _convert_sdk_errors() -> Iterator[None]:
+    """Convert SDK errors for invalid answers: the SDK uses them before it validates them."""
+    try:
+        yield
+    except BodyError as error:
+        raise Failed(f"{error}: refused.".capitalize(), code="TOO_LARGE", advice="Ask it for less.") from None
+    except (ParseError, DecodeError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise A2AClientError(f"Its answer is invalid: {type(error).__name__}: {error}"[:400]) from None
 
 
 # ---- the message
 
 MODES = ("text/plain", "application/json")
+ASKS = frozenset({TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED})
+FAILED = frozenset({TaskState.TASK_STATE_FAILED, TaskState.TASK_STATE_CANCELED, TaskState.TASK_STATE_REJECTED})
+OVER = ASKS | FAILED | {TaskState.TASK_STATE_COMPLETED}
 
 
 def message_of(
@@ -238,90 +139,59 @@ def _parts(arguments: Mapping[str, Any], *, is_remit: bool) -> list[Part]:
 # ---- the return
 
 MOST_FILES = 100
-RESULT = "result"
-"""The artifact with the data that a remit returned."""
+STREAM, RESULT = "stream", "result"
+"""The artifacts with the streamed output and the returned data of a remit."""
 _UNFIT = re.compile(r"[^\w.-]+")
+_STATE_ERRORS = {
+    TaskState.TASK_STATE_INPUT_REQUIRED: ("input_required", "INPUT_REQUIRED"),
+    TaskState.TASK_STATE_AUTH_REQUIRED: ("auth_required", "AUTH_REQUIRED"),
+    TaskState.TASK_STATE_REJECTED: ("rejected", "REJECTED"),
+    TaskState.TASK_STATE_CANCELED: ("cancelled", "CANCELLED"),
+}
 
 
-async def answer_of(gathered: TaskSnapshot, definition: Definition, ctx: Context) -> dict[str, Any]:
-    """The answer as a return document; `runtime.validate` checks it."""
-    name = definition.name
-    if gathered.message is not None:
-        words = words_of(gathered.message)
-        parts = [_value(part) for part in gathered.message.parts]
-        data = parts[0] if len(parts) == 1 else parts
-        summary = shorten_with_count(words) or f"{name} answered."
-        return {"status": "completed", "summary": summary, "data": data, "artifacts": [], "errors": []}
-    task = gathered.task
-    assert task is not None
-    said = dict_of(task.metadata)
+def words_of(message: Message) -> str:
+    return "\n".join(part.text for part in message.parts if part.WhichOneof("content") == "text").strip()
+
+
+async def answer_of(task: Task, definition: Definition, ctx: Context) -> dict[str, Any]:
+    """The ended task as a return document; `runtime.validate` checks it."""
+    said, state = dict_of(task.metadata), TaskState.Name(task.status.state)
     extension = said.get(EXTENSION)
     own = extension if isinstance(extension, dict) else {}
-    words = words_of(task.status.message)
-    stated = own.get("summary")
+    words, stated, reason = words_of(task.status.message), own.get("summary"), said.get("stopReason")
+    status = "blocked" if task.status.state in ASKS else "failed"
+    if task.status.state == TaskState.TASK_STATE_COMPLETED:  # a remit says whether its work is complete
+        status = "completed" if EXTENSION not in said or said.get("status") in (None, "completed") else "partial"
     answer: dict[str, Any] = {
-        "status": _answer_status(task, said),
-        "summary": shorten_with_count(stated if isinstance(stated, str) and stated.strip() else words) or f"{name} has ended.",
+        "status": status,
+        "summary": shorten_with_count(stated if isinstance(stated, str) and stated.strip() else words) or f"{definition.name} has ended.",
         "data": data_of(task.artifacts),
-        "remote": {"task_id": task.id, "context_id": task.context_id, "state": TaskState.Name(task.status.state)},
+        "remote": {"task_id": task.id, "context_id": task.context_id, "state": state, "stop_reason": str(reason or "")[:100]},
     }
-    reason = said.get("stopReason")
-    if isinstance(reason, str):
-        answer["remote"]["stop_reason"] = reason[:100]
-    answer["errors"] = [] if answer["status"] == "completed" else errors_of(own.get("errors")) or [_error(task, words, ctx)]
+    answer["errors"] = [] if status == "completed" else errors_of(own.get("errors")) or [_error(task, words or f"{state}.", ctx)]
     if notes := await _save_files(task.artifacts, ctx):
         answer["warnings"] = notes
-    if answer["status"] == "partial" and reason == "deadline":
+    if status == "partial" and reason == "deadline":
         raise OutOfTime(answer["summary"], answer=answer)  # its timeout was ours, slightly reduced
     return answer
 
 
-def _answer_status(task: Task, said: dict[str, Any]) -> str:
-    if task.status.state != TaskState.TASK_STATE_COMPLETED:
-        return "blocked" if task.status.state in ASKS else "failed"
-    # A remit reports if its work is incomplete; whatever its state, it is not completed then.
-    return "completed" if said.get("status") in (None, "completed") or EXTENSION not in said else "partial"
-
-
-_STATE_ERRORS = {
-    TaskState.TASK_STATE_INPUT_REQUIRED: ("input_required", "INPUT_REQUIRED", "It asks for input, without saying what."),
-    TaskState.TASK_STATE_AUTH_REQUIRED: ("auth_required", "AUTH_REQUIRED", "It asks to be authenticated."),
-    TaskState.TASK_STATE_REJECTED: ("rejected", "REJECTED", "It refused the task."),
-    TaskState.TASK_STATE_CANCELED: ("cancelled", "CANCELLED", "It was cancelled on the remote."),
-}
-
-
 def _error(task: Task, words: str, ctx: Context) -> dict[str, Any]:
-    kind, code, default = _STATE_ERRORS.get(task.status.state, ("execution", "UNKNOWN_ERROR", "It failed, without saying why."))
+    kind, code = _STATE_ERRORS.get(task.status.state, ("execution", "UNKNOWN_ERROR"))
     advice = "Delegate it again."
     if task.status.state in ASKS:
         advice = f"Delegate it again with resume={ctx.session_id}, and what it asks for as its task."
-    is_final = task.status.state == TaskState.TASK_STATE_REJECTED
-    return error_entry(words or default, type=kind, code=code, recommendation=advice, recoverable=not is_final)
-
-
-# ---- data
+    return error_entry(words, type=kind, code=code, recommendation=advice, recoverable=code != "REJECTED")
 
 
 def data_of(artifacts: Sequence[Artifact]) -> Any:
-    """The one returned value, or all by name. Files are not data."""
-    ours = next((one for one in artifacts if one.artifact_id == RESULT), None)
-    if ours is not None and len(ours.parts) == 1:
-        return _value(ours.parts[0])
-    shown = [one for one in artifacts if one.artifact_id != STREAM or len(artifacts) == 1]
-    values = [[_value(part) for part in one.parts if part.WhichOneof("content") in ("text", "data", "url")] for one in shown]
-    found = [(one.name or one.artifact_id, given) for one, given in zip(shown, values, strict=True) if given]
-    if not found:
-        return None
-    if len(found) == 1:
-        return _joined(found[0][1])
-    return [{"name": name, "data": _joined(values)} for name, values in found]
-
-
-def _joined(values: list[Any]) -> Any:
-    if all(isinstance(value, str) for value in values):
+    """The returned value of a remit; otherwise all text, or the values. Files are not data."""
+    chosen = [one for one in artifacts if one.artifact_id == RESULT] or [one for one in artifacts if one.artifact_id != STREAM] or artifacts
+    values = [value for one in chosen for part in one.parts if (value := _value(part)) is not None]
+    if values and all(isinstance(value, str) for value in values):
         return "".join(values)
-    return values[0] if len(values) == 1 else values
+    return values[0] if len(values) == 1 else values or None
 
 
 def _value(part: Part) -> Any:
@@ -333,9 +203,6 @@ def _value(part: Part) -> Any:
         case "url":
             return {"url": part.url, "filename": part.filename}
     return None
-
-
-# ---- files
 
 
 async def _save_files(artifacts: Sequence[Artifact], ctx: Context) -> list[str]:
@@ -377,38 +244,47 @@ class RemoteTask:
         self._definition = definition
         self._ctx = ctx
         self._arguments = arguments
-        self._snapshot = TaskSnapshot(ctx, is_remit=line.is_remit)
-        self._sent: Message | None = None
+        self._task: Task | None = None
+        self._is_whole = False
+        """Whether the task is as the remote has it, not only its last event."""
+        self._message: Message | None = None
+        """The whole answer of a remote that creates no task."""
+        self._was_sent = False
+        self._last_words = ""
         self._lost_at: float | None = None
         self._pause = POLL_SECONDS[0]
-        saved = ctx.saved if isinstance(ctx.saved, Mapping) and ctx.saved.get("kind") == KIND else {}
-        self._saved: Mapping[str, Any] = saved
-        self._is_same = saved.get("session_id") == ctx.session_id
+        self._saved: Mapping[str, Any] = ctx.saved if isinstance(ctx.saved, Mapping) and ctx.saved.get("kind") == KIND else {}
+        self._is_same = self._saved.get("session_id") == ctx.session_id
         # A second attempt of a delegation is a new message: the first was answered with its failure.
-        self._turn = int(saved.get("turn", 0)) + 1 if self._is_same else 0
-        self._parameters = {HEADER: EXTENSION} if line.is_remit else {}
-        self._parameters[TRACEPARENT] = traceparent_of(ctx.backend.delegation)
+        self._turn = int(self._saved.get("turn", 0)) + 1 if self._is_same else 0
+        self._parameters = {TRACEPARENT: traceparent_of(ctx.backend.delegation), **({HEADER: EXTENSION} if line.is_remit else {})}
         if line.token is not None:
             self._parameters["authorization"] = f"Bearer {line.token}"
 
     @property
     def is_left(self) -> bool:
         """Whether a part of it may still run on the remote."""
-        return (self._sent is not None or self._snapshot.task is not None) and not self._snapshot.is_over
+        return (self._was_sent or self._task is not None) and not self._has_ended
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._message is not None or (self._task is not None and self._task.status.state in OVER)
 
     async def run(self) -> Any:
         """Its answer, as a return."""
         try:
             before = await self._find_earlier()
-            if not self._snapshot.is_over:
-                if before is None or self._snapshot.task is None:
-                    await self._send(before)
-                await self._follow()
+            if self._task is None:
+                await self._send(before)
+            await self._follow()
         except A2AError as error:
             raise error_of(error, self._connection.address) from None
-        return await answer_of(self._snapshot, self._definition, self._ctx)
-
-    # ---- where it was before
+        if self._message is not None:
+            data = data_of([Artifact(parts=self._message.parts)])
+            summary = shorten_with_count(words_of(self._message)) or f"{self._definition.name} answered."
+            return {"status": "completed", "summary": summary, "data": data, "artifacts": [], "errors": []}
+        assert self._task is not None
+        return await answer_of(self._task, self._definition, self._ctx)
 
     async def _find_earlier(self) -> Task | None:
         """The task to continue: of the same delegation run again, or of the one it resumes. It may still be running."""
@@ -418,96 +294,101 @@ class RemoteTask:
             task = await self._get(str(self._saved.get("task_id")))
         except (TaskNotFoundError, UnsupportedOperationError):
             return None
-        if task.status.state not in ENDED | ASKS or (self._is_same and task.status.state not in FAILED):
-            self._snapshot.replace(task)  # it still runs there, or ended while this process was down
-            await self._save_checkpoint(task)
+        if task.status.state not in OVER or (self._is_same and task.status.state not in FAILED | ASKS):
+            await self._replace(task)  # it still runs there, or ended while this process was down
         return task
-
-    # ---- sending
 
     async def _send(self, before: Task | None) -> None:
         """Send until a task or an answer is received."""
         message = message_of(self._connection, self._definition, self._ctx, self._arguments, before, turn=self._turn)
         configuration = SendMessageConfiguration(accepted_output_modes=MODES, return_immediately=not self._connection.streams)
         request = SendMessageRequest(message=message, configuration=configuration)
-        self._sent = message
-        while True:
+        self._was_sent = True
+        while self._task is None and self._message is None:
+            error: A2AError = A2AClientError("it sent no answer")
             try:
                 await self._read_events(self._connection.client.send_message(request, context=self._call(stream=self._connection.streams)))
+            except A2AError as lost:
+                never_arrived = isinstance(lost.__cause__, httpx.ConnectError | httpx.ConnectTimeout)
+                if not may_pass(lost) or not (self._connection.is_remit or never_arrived or self._task is not None):
+                    raise
+                error = lost
+            if self._task is None and self._message is None:
+                await self._wait(error)
+
+    async def _follow(self) -> None:
+        """Follow it to its end, which is fetched whole. Output during a lost connection may be missing."""
+        while self._message is None and not (self._is_whole and self._has_ended):
+            assert self._task is not None
+            try:
+                if self._connection.streams and not self._has_ended:
+                    with contextlib.suppress(UnsupportedOperationError):  # it has ended, or cannot be subscribed to: it is polled
+                        request = SubscribeToTaskRequest(id=self._task.id)
+                        await self._read_events(self._connection.client.subscribe(request, context=self._call(stream=True)))
+                await self._replace(await self._get(self._task.id))
+                self._lost_at = None
+                if not self._has_ended:
+                    await self._sleep()
             except A2AError as error:
-                if self._snapshot.task is not None:
-                    self._note_loss(error)
-                    return
-                never_arrived = isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout)
-                if not (self._connection.is_remit or never_arrived) or not may_pass(error):
+                if not may_pass(error):
                     raise
                 await self._wait(error)
-            else:
-                if self._snapshot.task is not None or self._snapshot.message is not None:
-                    return
-                await self._wait(A2AClientError("it sent no answer"))
+
+    # ---- events
 
     async def _read_events(self, events: AsyncIterator[StreamResponse]) -> None:
+        """Ends with the task or the connection."""
         try:
-            async for event in _converted_events(events):
-                self._lost_at, self._pause = None, POLL_SECONDS[0]
-                is_first = self._snapshot.task is None
-                self._snapshot.take(event)
-                if is_first and self._snapshot.task is not None:
-                    await self._save_checkpoint(self._snapshot.task)
-                if self._snapshot.is_over:
+            while not self._has_ended:
+                with _convert_sdk_errors():
+                    event = await anext(events, None)
+                if event is None:
                     return
+                self._lost_at, self._pause = None, POLL_SECONDS[0]
+                await self._take(event)
         finally:
             if (close := getattr(events, "aclose", None)) is not None:
                 await close()
 
-    async def _save_checkpoint(self, task: Task) -> None:
-        place = {"kind": KIND, "address": self._connection.address, "task_id": task.id, "context_id": task.context_id}
-        await self._ctx.checkpoint({**place, "session_id": self._ctx.session_id, "turn": self._turn})
+    async def _take(self, event: StreamResponse) -> None:
+        match event.WhichOneof("payload"):
+            case "task":
+                await self._replace(event.task)
+            case "message":
+                self._message = event.message
+            case "status_update":
+                update = event.status_update
+                await self._replace(Task(id=update.task_id, context_id=update.context_id, status=update.status), is_whole=False)
+                self._report_progress(update.status, dict_of(update.metadata))
+            case "artifact_update":
+                artifact = event.artifact_update.artifact
+                if not self._connection.is_remit or artifact.artifact_id == STREAM:
+                    for value in filter(None, map(_value, artifact.parts)):
+                        self._ctx.emit(value)
 
-    # ---- following
+    async def _replace(self, task: Task, *, is_whole: bool = True) -> None:
+        is_first, self._task, self._is_whole = self._task is None, task, is_whole
+        if is_first:
+            place = {"kind": KIND, "address": self._connection.address, "task_id": task.id, "context_id": task.context_id}
+            await self._ctx.checkpoint({**place, "session_id": self._ctx.session_id, "turn": self._turn})
+        if is_whole:
+            self._report_progress(task.status, dict_of(task.metadata))
 
-    async def _follow(self) -> None:
-        """Follow it to its end. Output during a lost connection may be missing, but never the end, which is fetched whole."""
-        while not self._snapshot.is_over:
-            task = self._snapshot.task
-            assert task is not None
-            try:
-                if self._connection.streams:
-                    await self._subscribe(task.id)
-                if not self._snapshot.is_over:
-                    self._snapshot.replace(await self._get(task.id))
-                    self._snapshot.was_lost = False
-                self._lost_at = None
-                if not self._snapshot.is_over:
-                    await self._sleep()
-            except A2AError as error:
-                self._note_loss(error)
-                await self._wait(error)
-        if self._snapshot.was_lost and self._snapshot.task is not None:
-            with contextlib.suppress(A2AError):  # output received so far is kept
-                self._snapshot.replace(await self._get(self._snapshot.task.id))
+    def _report_progress(self, status: TaskStatus, metadata: dict[str, Any]) -> None:
+        """Report its intermediate output; its final output is its answer."""
+        words = words_of(status.message)
+        if status.state not in OVER and words and words != self._last_words:
+            self._last_words = words
+            about = metadata.get(EXTENSION)
+            fraction = about.get("fraction") if isinstance(about, dict) else None
+            self._ctx.progress(words, fraction if isinstance(fraction, int | float) and 0 <= fraction <= 1 else None)
 
-    async def _subscribe(self, task_id: str) -> None:
-        """Ends with the task or the connection."""
-        self._snapshot.was_lost = True
-        try:
-            await self._read_events(self._connection.client.subscribe(SubscribeToTaskRequest(id=task_id), context=self._call(stream=True)))
-        except UnsupportedOperationError:
-            return  # it has ended, or does not support streaming: poll it instead
+    # ---- requests
 
     async def _get(self, task_id: str) -> Task:
         with _convert_sdk_errors():
             task: Task = await self._connection.client.get_task(GetTaskRequest(id=task_id), context=self._call())
         return task
-
-    # ---- losing it
-
-    def _note_loss(self, error: A2AError) -> None:
-        """Raise the error if waiting does not help."""
-        self._snapshot.was_lost = True
-        if not may_pass(error):
-            raise error
 
     async def _wait(self, error: A2AError) -> None:
         now = asyncio.get_running_loop().time()
@@ -525,33 +406,11 @@ class RemoteTask:
     def _call(self, *, stream: bool = False) -> ClientCallContext:
         return ClientCallContext(service_parameters=dict(self._parameters), timeout=None if stream else CALL_SECONDS)
 
-    # ---- ending it
-
     async def cancel(self, remote: RemoteAgent, token: str | None) -> None:
         """Stop it on the remote too, over its own connection: this one is closing. Nothing waits for it."""
         try:
             async with asyncio.timeout(CANCEL_SECONDS), remote.open(token) as line:
-                if self._snapshot.task is not None:
-                    await line.client.cancel_task(CancelTaskRequest(id=self._snapshot.task.id), context=self._call())
+                if self._task is not None:
+                    await line.client.cancel_task(CancelTaskRequest(id=self._task.id), context=self._call())
         except (A2AError, RemitError, TimeoutError, httpx.HTTPError):
             return  # it has ended, or the remote is unreachable: its own deadline ends it
-
-
-async def _converted_events(events: AsyncIterator[StreamResponse]) -> AsyncIterator[StreamResponse]:
-    while True:
-        with _convert_sdk_errors():
-            event = await anext(events, None)
-        if event is None:
-            return
-        yield event
-
-
-@contextlib.contextmanager
-def _convert_sdk_errors() -> Iterator[None]:
-    """Convert SDK errors for invalid answers: the SDK uses them before it validates them."""
-    try:
-        yield
-    except BodyError as error:
-        raise Failed(f"{error}: refused.".capitalize(), code="TOO_LARGE", advice="Ask it for less.") from None
-    except (ParseError, DecodeError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise A2AClientError(f"Its answer is invalid: {type(error).__name__}: {error}"[:400]) from None

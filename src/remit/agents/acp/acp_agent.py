@@ -9,10 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.command import (
-    STARTED_AGAIN,
-    STARTS,
     check_own_tools,
-    is_start_collision,
     out_of_time,
     programs_of,
     return_file_of,
@@ -24,7 +21,7 @@ from remit.agents.prompt import first_prompt, hand_in_prompt
 from remit.agents.transcript import find_return
 from remit.core.agents import AgentSpec, Answers
 from remit.core.context import Context
-from remit.core.errors import AgentCrashed, RemitError, Stopped
+from remit.core.errors import Failed, RemitError, Stopped
 from remit.system.packages import need
 from remit.system.threads import off_loop
 
@@ -35,6 +32,7 @@ if TYPE_CHECKING:
 
 HAND_IN_SECONDS = 3.0
 """With less time left, no further question is asked."""
+_WORDS_CHARACTERS = 700
 
 
 class AcpAgent:
@@ -67,15 +65,8 @@ class AcpAgent:
         await off_loop(need, "remit.agents.acp.connection", "acp")  # slow enough to block the loop
         from remit.agents.acp.connection import Session
 
-        for starts_left in reversed(range(STARTS)):
-            session = Session(self._definition, ctx)
-            try:
-                await session.open(self._pool)
-                break
-            except AgentCrashed as error:
-                if not starts_left or not is_start_collision(error.exit_code, error.stderr_tail):
-                    raise
-                ctx.progress(STARTED_AGAIN)
+        session = Session(self._definition, ctx)
+        await session.open(self._pool)
         return session
 
     async def _ask(self, session: "Session", ctx: Context, question: str) -> "Turn":
@@ -123,6 +114,8 @@ class AcpAgent:
             return answer
         if ctx.hand_in:
             raise out_of_time(self._definition, "ended without a return when it was asked for its result")
-        from remit.agents.acp.connection import stopped_early
-
-        raise stopped_early(self.spec.name, turn.stop_reason, turn.whole)
+        said = turn.whole.strip()[-_WORDS_CHARACTERS:]
+        raise Failed(
+            f"{self.spec.name} stopped early ({turn.stop_reason[:60]}).{f' Its last output: {said}' if said else ''}",
+            advice="Word the task differently, ask for less at once, or use another model.",
+        )

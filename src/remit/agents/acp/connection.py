@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -27,67 +27,11 @@ from remit.core.context import Context
 from remit.core.errors import AgentCrashed, Failed, RemitError, Unavailable
 from remit.system.interpreter import MCP_SERVER_NAME, mcp_server_command
 
-# ---- errors
-
 AUTH_REQUIRED = -32000
-METHOD_NOT_FOUND = -32601
-_WORDS_CHARACTERS = 700
-
-_STOPPED = {
-    "max_tokens": ("it ran out of tokens for its answer", "Ask for less at once, or use a model with a larger limit."),
-    "max_turn_requests": ("it made as many model requests as one turn allows", "Ask for less at once, or raise its limit of turns."),
-    "refusal": ("it refused", "Word the task differently, or give it to another agent."),
-    "cancelled": ("its turn was cancelled, but not by remit", "Delegate it again."),
-}
-
-
-def stopped_early(name: str, reason: str, words: str) -> Failed:
-    """A turn that ended without an answer."""
-    what, advice = _STOPPED.get(reason, (f"its turn ended with {reason[:60]!r}", "Delegate it again."))
-    said = words.strip()
-    tail = f" Its last output: {said[-_WORDS_CHARACTERS:]}" if said else ""
-    return Failed(f"{name} stopped early ({reason[:60]}): {what}.{tail}", advice=advice)
-
-
-def of_request(name: str, method: str, error: RequestError, login: str) -> RemitError:
-    """The error that the agent answered with."""
-    words = _words(error)
-    if error.code == AUTH_REQUIRED:
-        return Unavailable(f"{name} is not logged in: {words}.", advice=login)
-    if error.code == METHOD_NOT_FOUND:
-        return Unavailable(f"{name} does not know {method}.", advice="It may be too old, or speak another version of the protocol.")
-    return Failed(f"{name} answered {method} with an error: {words} ({error.code}).", advice=f"See the log of {name} for details.")
-
-
-def login_advice(name: str, command: Sequence[str], methods: Sequence[Mapping[str, Any]]) -> str:
-    """How to log in, which only a person can do."""
-    ways = "; ".join(way for method in methods if (way := _way(method)))
-    program = command[0] if command else name
-    return f'Log in once with {program} itself{f" ({ways})" if ways else ""}, or pass its key: pass_environment = ["…_API_KEY"].'
-
-
-def _way(method: Mapping[str, Any]) -> str:
-    label, more = method.get("name") or method.get("id"), method.get("description")
-    return ": ".join(str(part)[:120] for part in (label, more) if part)
-
-
-def _words(error: RequestError) -> str:
-    data = error.data
-    details = data.get("details") or data.get("message") if isinstance(data, dict) else data
-    said = str(error).strip().rstrip(".") or "an error"
-    return f"{said}: {str(details)[:_WORDS_CHARACTERS]}" if details else said[:_WORDS_CHARACTERS]
-
-
-# ---- messages
-
-NOISE_BEFORE_LIMIT = 50
-"""Maximum lines that are not messages before the first message: some agents print a greeting; one that continues does not speak the
-protocol."""
-NOISE_LIMIT = 5_000
-_OURS = "initialize"
-"""Only clients send this: an agent that sends it echoes its input, like `cat`."""
+NOISE_LIMIT = 1000
+"""Maximum lines that are not messages: some agents print a greeting; one that continues does not speak the protocol."""
 _BREATH = 32
-"""Messages after which other tasks may run: a flood must not block the loop."""
+"""Lines after which other tasks may run: a flood must not block the loop."""
 
 
 class Lines:
@@ -96,9 +40,8 @@ class Lines:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._noise = 0
-        self._messages = 0
-        self.first_noise = ""
+        self._lines = 0
+        self.noise: list[str] = []
         self.fault = ""
         """Why reading stopped, if the agent did not end."""
 
@@ -111,59 +54,30 @@ class Lines:
                 raise ConnectionError("it no longer reads its input") from error
 
     async def receive(self) -> dict[str, Any] | None:
-        while not self.fault:
+        while len(self.noise) < NOISE_LIMIT:
             try:
                 line = await self._reader.readline()
             except ValueError:
                 self.fault = "it sent a line of many megabytes, without end"
-                break
+                return None
             except ConnectionError:
-                break
+                return None
             if not line:
-                break
-            message = _message(line)
-            if message is not None and message.get("method") == _OURS:
-                self.fault = "it does not speak the Agent Client Protocol; it repeats its input"
-                break
-            if message is not None:
-                self._messages += 1
-                if self._messages % _BREATH == 0:
-                    await asyncio.sleep(0)
-                return message
-            await self._skip(line)
+                return None
+            self._lines += 1
+            if self._lines % _BREATH == 0:
+                await asyncio.sleep(0)
+            with contextlib.suppress(ValueError, RecursionError):
+                message = json.loads(line)
+                if isinstance(message, dict):
+                    return message
+            if shown := line.decode(errors="replace").strip():
+                self.noise.append(shown[:200])
+        self.fault = f"it does not speak the Agent Client Protocol; it printed: {self.noise[0]}"
         return None
 
     async def close(self) -> None:
         """The owner of the process closes the pipes."""
-
-    async def _skip(self, line: bytes) -> None:
-        shown = line.decode(errors="replace").strip()
-        if not shown:
-            return
-        self._noise += 1
-        self.first_noise = self.first_noise or shown[:200]
-        if self._noise > (NOISE_LIMIT if self._messages else NOISE_BEFORE_LIMIT):
-            self.fault = f"it does not speak the Agent Client Protocol; it printed: {self.first_noise}"
-        if self._noise % _BREATH == 0:
-            await asyncio.sleep(0)
-
-
-def _message(line: bytes) -> dict[str, Any] | None:
-    """Parse a line into a message that is safe to pass to the library."""
-    try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(message, dict):
-        return None
-    if "method" in message:
-        return message if isinstance(message["method"], str) else None
-    if type(message.get("id")) is not int:  # our ids are numbers
-        return None
-    error = message.get("error")
-    if error is not None and not (isinstance(error, dict) and isinstance(error.get("code"), int)):
-        message["error"] = {"code": -32603, "message": str(error)[:500]}
-    return message
 
 
 # ---- settings that make an agent ask
@@ -209,6 +123,7 @@ SESSION_SECONDS = 60.0
 CANCEL_SECONDS = 0.1
 """Time limit to send the cancellation; the caller is waiting."""
 _LAST_WORDS_SECONDS = 1.0
+_WORDS_CHARACTERS = 700
 VENDOR = "acp"
 
 
@@ -229,7 +144,6 @@ class Session:
         self.listener = Listener(ctx, (*definition.allow, *(OWN_TOOLS if definition.delegates else ())))
         self._ctx = ctx
         self._capabilities: Mapping[str, Any] = {}
-        self._auth_methods: tuple[Mapping[str, Any], ...] = ()
         self._asking_mode, self._is_opencode = "", False
         self._session_id = ""
         self.remembers = False
@@ -313,7 +227,6 @@ class Session:
             )
         self._is_opencode = str(mapping_of(answer.get("agentInfo")).get("name", "")).lower() == "opencode"
         self._capabilities = mapping_of(answer.get("agentCapabilities"))
-        self._auth_methods = tuple(items_of(answer.get("authMethods")))
 
     async def _new(self) -> Mapping[str, Any]:
         answer = await self._ask("session_new", self._place(), SESSION_SECONDS)
@@ -365,25 +278,23 @@ class Session:
         return False
 
     async def _ask(self, method: str, params: dict[str, Any], seconds: float | None) -> Mapping[str, Any]:
-        name = AGENT_METHODS[method]
+        method, name = AGENT_METHODS[method], self._definition.name
         try:
             async with asyncio.timeout(seconds):
-                return mapping_of(await self._connection.send_request(name, params))
+                return mapping_of(await self._connection.send_request(method, params))
         except TimeoutError:
-            raise self._silent(name, seconds or 0.0) from None
+            said = f" It printed instead: {self._lines.noise[0]}" if self._lines.noise else ""
+            raise Unavailable(f"{name} did not answer {method} within {seconds:g} seconds.{said}", advice=self._how_to_check()) from None
         except ConnectionError:
-            raise await self._lost(name) from None
+            raise await self._lost(method) from None
         except RequestError as error:
-            login = login_advice(self._definition.name, self._definition.command, self._auth_methods)
-            raise of_request(self._definition.name, name, error, login) from None
-
-    def _silent(self, method: str, seconds: float) -> Unavailable:
-        said = f" It printed instead: {self._lines.first_noise}" if self._lines.first_noise else ""
-        doubt = ": is this an ACP agent?" if method == AGENT_METHODS["initialize"] else "."
-        return Unavailable(
-            f"{self._definition.name} did not answer {method} within {seconds:g} seconds{doubt}{said}",
-            advice=self._how_to_check(),
-        )
+            words = f"{error}{f': {error.data}' if error.data else ''}"[:_WORDS_CHARACTERS]
+            if error.code == AUTH_REQUIRED:
+                advice = f'Log in once with {self._definition.command[0]} itself, or pass its key: pass_environment = ["…_API_KEY"].'
+                raise Unavailable(f"{name} is not logged in: {words}.", advice=advice) from None
+            raise Failed(
+                f"{name} answered {method} with an error: {words} ({error.code}).", advice=f"See the log of {name} for details."
+            ) from None
 
     def _how_to_check(self) -> str:
         return (
@@ -395,13 +306,12 @@ class Session:
         """It ended, or reading had to stop."""
         if self._lines.fault:
             return AgentCrashed(f"The connection to {self._definition.name} failed: {self._lines.fault}.", advice=self._how_to_check())
-        exit_code, tail = None, ""
+        exit_code, tail = None, "\n".join(self._lines.noise[:1])
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS_SECONDS):
                 exit_code = await self._process.wait()
-                tail = self._process.stderr_tail()
+                tail = self._process.stderr_tail() or tail
         how = "closed its output" if exit_code is None else exit_words(exit_code)
-        tail = tail or self._lines.first_noise
         return AgentCrashed(f"{self._definition.name} {how} before it answered {method}.", exit_code=exit_code, stderr_tail=tail)
 
 

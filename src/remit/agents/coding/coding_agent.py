@@ -55,20 +55,17 @@ LOGIN = {
 }
 _SESSION_GONE = re.compile(r"no conversation found|no rollout found|session not found|thread not found", re.IGNORECASE)
 _LOGIN = re.compile(
-    r"not logged in|please run /login|log ?in again|invalid (?:x-)?api[- _]?key|incorrect api key|authenticat|unauthori[sz]ed"
-    r"|missing bearer|oauth token (?:has )?expired|no auth credentials|api key is missing"
-    r"|no providers? (?:is |are )?(?:configured|available)",
+    r"not logged in|/login|log ?in again|invalid (?:x-)?api[- _]?key|incorrect api key|authenticat|unauthori[sz]ed|missing bearer"
+    r"|token (?:has )?expired|no auth credentials|api key is missing|no providers? ",
     re.IGNORECASE,
 )
 _LATER = re.compile(
-    r"rate.?limit|too many requests|overloaded|high demand|usage limit|quota|credit balance|at capacity|out of credits|hit your limit"
-    r"|connect|network|econn|enotfound|etimedout|eai_again|fetch failed|socket|timed out|stream disconnected|internal server error"
-    r"|bad gateway|service unavailable|gateway timeout|server_error|could not resolve|name does not resolve|stream error",
+    r"limit|too many requests|overloaded|high demand|quota|credit|capacity|connect|network|econn|fetch failed|socket|timed out|resolve"
+    r"|unavailable|gateway|server.error|stream error",
     re.IGNORECASE,
 )
 """Vendors' messages about a busy or unreachable service: a retry may succeed."""
 _STATUS = re.compile(r"\b(?:status:?|error:?|http)\s*(?:code:?\s*)?([45]\d\d)\b", re.IGNORECASE)
-_LOGGED = re.compile(r'error\.(?:error|message)="([^"]+)"')
 
 
 def is_session_gone(words: str) -> bool:
@@ -82,39 +79,23 @@ def error_for(vendor: str, message: str, status: int | None = None) -> RemitErro
     if status is None and (found := _STATUS.search(words)):
         status = int(found[1])
     if status in (401, 403) or (status is None and _LOGIN.search(words)):
-        return Unavailable(f"{vendor} is not logged in, or its key is not accepted: {words}", advice=LOGIN.get(vendor, "Log in once."))
-    if status in (429, 529) or (status is not None and status >= 500) or (status is None and _LATER.search(words)):
+        return Unavailable(f"{vendor} is not logged in, or its key is not accepted: {words}", advice=LOGIN[vendor])
+    if status == 429 or (status is not None and status >= 500) or (status is None and _LATER.search(words)):
         return Unavailable(f"The model of {vendor} is at its limit, overloaded or not reachable: {words}", advice="Try again later.")
     return Failed(f"{vendor} ended with an error: {words}", advice=f"Change the task or its model, or run {vendor} by hand to see more.")
 
 
-def last_trouble(stderr: str) -> str:
-    """The last line of its standard error about its model service; empty without one."""
-    for line in reversed(stderr.splitlines()):
-        if _LATER.search(line) or _STATUS.search(line) or _LOGIN.search(line):
-            logged = _LOGGED.search(line)
-            return " ".join((logged[1] if logged else line).split())[:_WORDS_CHARACTERS]
-    return ""
-
-
-def crash_of(vendor: str, argv0: str, code: int | None, stderr: str, printed: str) -> RemitError:
+def crash_of(vendor: str, run: "Run") -> RemitError:
     """It ended without an answer or an error in its stream: its last output may give the reason."""
-    words = f"{stderr}\n{printed}".strip()
-    if _LOGIN.search(words) or is_session_gone(words):
+    words = f"{run.stderr}\n{run.listener.printed.text()}".strip()
+    if _LOGIN.search(words):
         return error_for(vendor, words[-_WORDS_CHARACTERS:])
-    how = "ended" if code is None else exit_words(code)
     return AgentCrashed(
-        f"{argv0} {how} without an answer.",
-        exit_code=code,
+        f"{vendor} {'ended' if run.code is None else exit_words(run.code)} without an answer.",
+        exit_code=run.code,
         stderr_tail=words[-2000:],
         advice=f"Run {vendor} by hand in the same folder to see more, and delegate it again.",
     )
-
-
-def missing(vendor: str, program: str, environment: Mapping[str, str]) -> Unavailable:
-    install = next(one.install for one in KNOWN if one.name == vendor)
-    where = f'command = ["/path/to/{program}"]. Looked for in PATH: {environment.get("PATH", "")}.'
-    return Unavailable(f"The program {program} was not found.", advice=f"Install it: {install}. Or name where it is: {where}")
 
 
 # ---- what it says
@@ -154,43 +135,22 @@ class UsageCounter:
         return more
 
 
-class Prices:
-    """Token prices of a coding agent's model, from `[prices]` and the price table."""
-
-    def __init__(self, models: "Models", declared: str | None) -> None:
-        """`declared`: the model in its declaration, for vendors that do not report the model."""
-        self.models = models
-        self._declared = declared
-        self._is_said = False
-
-    def cost(self, model: str, used: TokenUsage, ctx: Context) -> float:
-        """0 if the price is unknown, with one warning if the budget limits money."""
-        bare = model.rpartition(":")[2]
-        named = next((name for name in (bare, model, self._declared) if name and self.models.is_priced(name)), None)
-        known = model if bare != model else f"openai:{bare}" if bare else self._declared
-        if (name := named or known) and (cost := self.models.cost(name, used)) is not None:
-            return cost
-        if not self._is_said and used.tokens and ctx.budget.cost is not None:
-            self._is_said = True
-            ctx.progress(UNPRICED)
-        return 0.0
-
-
 class Listener:
     """Forwards the output of one run; the dialect reports its parsed lines."""
 
-    def __init__(self, ctx: Context, vendor: str, *, session: str | None, counted: int, prices: "Prices") -> None:
+    def __init__(self, ctx: Context, vendor: str, session: str | None, counted: int, models: "Models", model: str | None) -> None:
+        """`model`: the one in its declaration, for vendors that do not report it."""
         self._ctx = ctx
         self._vendor = vendor
-        self.prices = prices
+        self.models = models
+        self._model = model
+        self._is_unpriced = False
         self._usage = UsageCounter(counted)
         self._last, self.whole = Tail("\n\n"), Tail("\n\n")
         self.printed = Tail()
         """Output outside its stream."""
         self._tools = ToolCalls(ctx)
         self._words = Words(ctx)
-        self._in_trouble = ""
-        """The last report of an unresponsive service; empty once it has answered."""
         self._kept: object = None
         self.session = session
         self.final: str | None = None
@@ -218,7 +178,6 @@ class Listener:
 
     def said(self, text: str) -> None:
         if text.strip():
-            self._in_trouble = ""
             self._last.add(text)
             self.whole.add(text)
             self._words.end_message()
@@ -226,7 +185,6 @@ class Listener:
 
     def tool(self, name: str, detail: str, status: str, *, call_id: str = "", why: str = "") -> None:
         """The state of a tool call: pending, completed or failed. Later reports may omit details."""
-        self._in_trouble = ""
         self._last.clear()  # text after a tool call is a new message
         self._words.end_message()
         if status in OVER:
@@ -243,17 +201,26 @@ class Listener:
     ) -> None:
         """Tokens and money. If the vendor reports no cost, `used` is priced as tokens of `model`."""
         if not cost and used is not None:
-            cost = self.prices.cost(model, used, self._ctx)
+            cost = self._cost(model, used)
         more = self._usage.more(scope, tokens, cost, key)
         if any(more):
             self._ctx.spend(tokens=more[0], cost=more[1])
 
+    def _cost(self, model: str, used: TokenUsage) -> float:
+        """0 if the price is unknown, with one warning if the budget limits money."""
+        bare = model.rpartition(":")[2]
+        for name in filter(None, (bare, self._model, model, bare and f"openai:{bare}")):
+            if (cost := self.models.cost(name, used)) is not None:
+                return cost
+        if not self._is_unpriced and used.tokens and self._ctx.budget.cost is not None:
+            self._is_unpriced = True
+            self._ctx.progress(UNPRICED)
+        return 0.0
+
     def denied(self, name: str, detail: str, *, call_id: str = "") -> None:
         self._tools.decide(call_id, kind=name, title=detail, decision="denied", because=_NOT_ALLOWED)
 
-    def note(self, message: str, *, is_trouble: bool = False) -> None:
-        """A noteworthy line. `is_trouble`: its service fails, and it retries."""
-        self._in_trouble = message if is_trouble else self._in_trouble
+    def note(self, message: str) -> None:
         self._ctx.progress(message)
 
     def ended(self, text: str | None = None) -> None:
@@ -277,7 +244,7 @@ class Listener:
         if text.strip():
             self._ctx.emit(text)
 
-    def end(self, *, is_whole: bool, stderr: str = "") -> None:
+    def end(self, *, is_whole: bool) -> None:
         """The output has ended. `is_whole`: its turn is complete, so its last text is its answer."""
         with contextlib.suppress(Stopped):  # its delegation has ended
             if is_whole:
@@ -286,11 +253,6 @@ class Listener:
             if self.final and self.final != self._last.text():
                 self.said(self.final)  # returned with its partial work
             self._words.end_message()
-            words = self._in_trouble or last_trouble(stderr)
-            if words and self.error is None:  # stopped while it retried its model
-                self._ctx.emit({"trouble": {"vendor": self._vendor, "message": words}})
-                if words != self._in_trouble:
-                    self._ctx.progress(f"{self._vendor}: {words}")
 
     async def keep(self) -> None:
         """Checkpoint the session and its counted tokens, for a run that resumes it."""
@@ -325,8 +287,8 @@ class Run:
     """Exit code; None: not awaited."""
     stderr: str = ""
     was_interrupted: bool = False
-    was_silent: bool = True
-    """It ended before it printed a line."""
+    lines: int = 0
+    """Lines read, the end of the stream included."""
 
     @property
     def is_done(self) -> bool:
@@ -339,15 +301,15 @@ class Run:
         spawned: CommandProcess | None = None
         try:
             async with pool.spawn(program, self.ctx) as spawned:
-                running = asyncio.create_task(self._listen(spawned))
-                tasks = [
-                    running,
-                    asyncio.create_task(self._run_out(spawned)),
-                    asyncio.create_task(self._follow_rollout()),
-                    asyncio.create_task(feed(spawned, prompt.encode("utf-8", "replace"))),
-                ]
+                work = (
+                    self._listen(spawned),
+                    self._run_out(spawned),
+                    self._follow_rollout(),
+                    feed(spawned, prompt.encode("utf-8", "replace")),
+                )
+                tasks = [asyncio.create_task(one) for one in work]
                 await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
-                self.code = running.result() if running.done() else None
+                self.code = tasks[0].result() if tasks[0].done() else None
                 is_whole = self.is_done
         finally:
             for task in tasks:
@@ -356,7 +318,7 @@ class Run:
             with contextlib.suppress(Stopped, OSError):
                 await self._read_rollout()
             self.stderr = spawned.stderr_tail() if spawned is not None else ""
-            self.listener.end(is_whole=is_whole, stderr=self.stderr)
+            self.listener.end(is_whole=is_whole)
         with contextlib.suppress(Stopped):
             await self.listener.keep()
 
@@ -364,21 +326,18 @@ class Run:
         """Read to the end of the stream, not of the turn: a program may report completion while others still work.
 
         Returns the exit code, which may come long after its last output; None: not worth waiting for."""
-        await self.listener.prices.models.load_prices()
-        lines = 0
+        await self.listener.models.load_prices()
         while not self.listener.is_hopeless:
-            lines += 1
-            if lines % _BREATH == 0:
+            self.lines += 1
+            if self.lines % _BREATH == 0:
                 await asyncio.sleep(0)
             try:
                 line = await spawned.stdout.readline()
             except ValueError:
-                self.was_silent = False
                 self.ctx.progress("A line of its stream was too long to be read.")
                 continue
             if not line:
                 return await spawned.wait()
-            self.was_silent = False
             await self._hear(line)
         return None
 
@@ -482,14 +441,13 @@ class CodingAgent:
     async def _ask(self, ctx: Context, prompt: str, session: str | None, counted: int, *, is_last: bool = False) -> Run:
         is_told = self.definition.hand_in != NO_SIGNAL and not is_last and not ctx.hand_in
         for starts_left in reversed(range(STARTS)):
-            prices = Prices(self._deps.models, self.definition.model)
-            listener = Listener(ctx, self._dialect.vendor, session=session, counted=counted, prices=prices)
+            listener = Listener(ctx, self._dialect.vendor, session, counted, self._deps.models, self.definition.model)
             is_contained = await self._pool.contains()
             program = self._program(ctx, session, is_contained=is_contained)
             rollout = self._rollout(program, session, is_contained=is_contained)
             run = Run(DIALECTS[self.definition.kind](), ctx, listener, is_told, rollout)
             await run.to_the_end(self._pool, program, prompt)
-            if not starts_left or not run.was_silent or run.was_interrupted or not is_start_collision(run.code, run.stderr):
+            if not starts_left or run.lines > 1 or run.was_interrupted or not is_start_collision(run.code, run.stderr):
                 break
             ctx.progress(STARTED_AGAIN)
         return run
@@ -518,7 +476,9 @@ class CodingAgent:
         line = self._dialect.command_line(turn)
         program = line.argv[0]
         if "/" not in program and shutil.which(program, path=environment.get("PATH")) is None:
-            raise missing(self._dialect.vendor, program, environment)
+            install = next(one.install for one in KNOWN if one.name == self._dialect.vendor)
+            where = f'command = ["/path/to/{program}"]. Looked for in PATH: {environment.get("PATH", "")}.'
+            raise Unavailable(f"The program {program} was not found.", advice=f"Install it: {install}. Or name where it is: {where}")
         whole = {**line.environment, **environment, **line.imposed}
         return Program(argv=line.argv, environment=whole, folder=turn.folder, takes_input=True)
 
@@ -538,8 +498,7 @@ class CodingAgent:
             answer, is_return = await off_loop(find_return, last, listener.whole.text() or last, return_file_of(ctx))
         if run.code == 0 or (run.code is None and listener.is_over) or is_return:
             return answer
-        program = (self.definition.command or (self._dialect.vendor,))[0]
-        raise crash_of(self._dialect.vendor, program, run.code, run.stderr, listener.printed.text())
+        raise crash_of(self._dialect.vendor, run)
 
 
 def _kept_session(saved: Any, vendor: str) -> tuple[str | None, int]:

@@ -289,7 +289,7 @@ class Claude(Dialect):
             if status in _HOPELESS and count_of(line.get("attempt")) >= 2:
                 to.failed(words, status, is_hopeless=True)
             else:
-                to.note(f"The model's service answered {words}; retrying.", is_trouble=True)
+                to.note(f"The model's service answered {words}; retrying.")
 
     def _partial(self, event: Mapping[str, Any], parent: str, to: "Listener") -> None:
         """The usage of a message at its start and end. `parent`: for messages of a subagent, which are interleaved with its caller's."""
@@ -439,9 +439,9 @@ class Codex(Dialect):
                 to.spent(Scope.SESSION, _sum_of(mapping_of(line.get("usage")), ("input_tokens", "output_tokens")))
                 to.ended()
             case "turn.failed":
-                to.failed(_message(mapping_of(line.get("error")).get("message")))
+                to.failed(text_of(mapping_of(line.get("error")).get("message")))
             case "error":  # one attempt; `turn.failed` reports that it gave up
-                to.note(f"Codex: {_message(line.get('message'))}", is_trouble=True)
+                to.note(f"Codex: {text_of(line.get('message'))}")
             case "item.started" | "item.updated" | "item.completed":
                 self._item(mapping_of(line.get("item")), line.get("type") == "item.completed", to)
 
@@ -468,16 +468,6 @@ class Codex(Dialect):
                 elif kind == "command_execution":
                     tool = "execute"
                 to.tool(tool, detail_of(detail), status, call_id=text_of(item.get("id")))
-
-
-def _message(message: Any) -> str:
-    """Sometimes the service's JSON as text: extract its message."""
-    text = text_of(message)
-    try:
-        inner = mapping_of(mapping_of(json.loads(text)).get("error")).get("message")
-    except ValueError:
-        return text
-    return text_of(inner) or text
 
 
 POLL_SECONDS, SEARCH_SECONDS = 0.02, 0.1
@@ -570,8 +560,6 @@ class OpenCode(Dialect):
         argv += ["--session", turn.session] if turn.session is not None else ["--title", f"remit {turn.delegation_id}"]
         if definition.model:
             argv += ["--model", definition.model]
-        if not any(option.startswith(("--print-logs", "--log-level")) for option in definition.options):
-            argv += ["--print-logs", "--log-level", "ERROR"]  # the only report that its service refuses it and it retries
         agent = _agent_named(definition.options)
         if not agent:
             agent = f"remit-{turn.delegation_id.replace('_', '-')}"  # a name that no file can contain beforehand

@@ -20,7 +20,6 @@ from remit.core.delegate_results import Chunk, ChunkType, DelegateResult, TaskSt
 from remit.core.errors import OutOfTime, Unavailable
 from remit.core.ids import traceparent_of
 from remit.core.text import shorten_with_count
-from remit.system.ip_addresses import is_loopback
 
 if TYPE_CHECKING:
     from remit.agents.grpc.grpc_agent import GrpcAgent
@@ -68,9 +67,7 @@ def _request(agent: "GrpcAgent", ctx: Context, arguments: Mapping[str, Any], key
 def _position(agent: "GrpcAgent", ctx: Context) -> Pairs:
     """The caller's position. Honoured for principals with `relay`."""
     pairs = [(DEPTH, str(ctx.depth)), (PATH, json.dumps(list(ctx.path))), (TRACEPARENT, traceparent_of(ctx.backend.delegation))]
-    address = agent.definition.address
-    is_here = address.startswith("unix:") or is_loopback(address.removeprefix("tls:").removeprefix("plain:").rpartition(":")[0])
-    if agent.longest_seconds is None or is_here:  # clocks of two machines differ; a number of seconds does not
+    if agent.longest_seconds is None:  # clocks of two machines differ; a number of seconds does not
         pairs.append((DEADLINE, str(nanoseconds(ctx.deadline))))
     return pairs
 

@@ -1,6 +1,6 @@
 """The executor of agents reached over gRPC (kind `grpc`). Imports the gRPC library when an agent is first called.
 
-Parameters pass through; the remote provides their schema. Depth, path, trace and the remaining time are sent along. A broken connection is
+Parameters pass through; the remote checks them. Depth, path, trace and the remaining time are sent along. A broken connection is
 resumed by the task's id."""
 
 import asyncio
@@ -8,7 +8,6 @@ import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.definition import Definition
@@ -21,7 +20,6 @@ from remit.system.threads import off_loop
 if TYPE_CHECKING:
     from remit.agents.executors import ExecutorDeps
     from remit.agents.grpc.task_service import TaskService
-    from remit.agents.proto.v1 import tasks_pb2 as pb
 
 KNOWN_SECONDS = 60.0
 """How long the remote's description of the agent is cached."""
@@ -34,7 +32,8 @@ class GrpcAgent(RemoteExecutor):
     def __init__(self, definition: Definition, deps: "ExecutorDeps") -> None:
         super().__init__(definition, deps)
         self._service: TaskService | None = None
-        self._info: pb.AgentInfo | None = None
+        self.longest_seconds: float | None = None
+        """The longest timeout the remote accepts; None: unknown."""
         self._learned_at = float("-inf")
         self._runs: OrderedDict[str, int] = OrderedDict()
         """Runs of each delegation: a retry is another task there, a run after a crash the same."""
@@ -43,11 +42,6 @@ class GrpcAgent(RemoteExecutor):
     def remote(self) -> str:
         """Its name on the other side."""
         return self.definition.remote or self.spec.name
-
-    @property
-    def longest_seconds(self) -> float | None:
-        """The longest timeout the remote accepts; None: unknown."""
-        return self._info.max_timeout_ns / 1e9 if self._info is not None and self._info.max_timeout_ns > 0 else None
 
     async def perform(self, ctx: Context, arguments: Mapping[str, Any]) -> Any:
         await off_loop(need, "remit.agents.grpc.delegation", "grpc")
@@ -73,22 +67,11 @@ class GrpcAgent(RemoteExecutor):
             await self._service.close()
 
     async def _learn(self, service: "TaskService") -> None:
-        """Read its description, parameters and maximum timeout from the remote."""
-        from remit.agents.proto.values import dict_of
-
-        if time.monotonic() - self._learned_at < KNOWN_SECONDS:
-            return
-        info = self._info = next((one for one in await service.agents() if one.name == self.remote), None)
-        self._learned_at = time.monotonic()
-        if info is None:
-            return
-        declared, schema = self.definition.spec, dict_of(info.parameters_schema)
-        is_declared = bool(declared.parameters_schema.get("properties")) or schema.get("type") != "object"
-        self.spec = replace(
-            declared,
-            description=declared.description or info.description[:1000],
-            parameters_schema=declared.parameters_schema if is_declared else schema,
-        )
+        """Read the maximum timeout from the remote."""
+        if time.monotonic() - self._learned_at >= KNOWN_SECONDS:
+            info = next((one for one in await service.agents() if one.name == self.remote), None)
+            self.longest_seconds = info.max_timeout_ns / 1e9 if info is not None and info.max_timeout_ns > 0 else None
+            self._learned_at = time.monotonic()
 
     def _opened(self) -> "TaskService":
         from remit.agents.grpc.task_service import ServiceAddress, TaskService

@@ -38,7 +38,7 @@ from remit.system.unix_sockets import MAX_PATH_BYTES, ShortPath, grpc_target
 
 MOST_BYTES = 64 * 1024 * 1024
 """Maximum size of one received message."""
-_PLAIN, _TLS = "plain:", "tls:"
+_TLS = "tls:"
 _OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.max_receive_message_length", MOST_BYTES),
     ("grpc.max_send_message_length", MOST_BYTES),
@@ -56,7 +56,7 @@ class ServiceAddress:
     """How a service is reached."""
 
     address: str
-    """`unix:/path`, `host:port`, `tls:host:port`, or `plain:host:port` for a host in a trusted network."""
+    """`unix:/path`, `host:port`, or `tls:host:port`, which uses TLS on this machine, too."""
     token: Callable[[], str | None] = field(default=lambda: None, repr=False)
     """The token; read on each call, since it may be renewed."""
     ca_file: str | Path | None = None
@@ -70,16 +70,11 @@ class ServiceAddress:
             if not path or "\0" in path:
                 raise _no_address(self.address)
             return f"unix:{path}", self.ca_file is not None
-        is_tls, is_plain = address.startswith(_TLS), address.startswith(_PLAIN)
-        bare = address.removeprefix(_TLS).removeprefix(_PLAIN)
-        host, colon, port = bare.rpartition(":")
-        if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536 or "/" in bare or " " in bare:
+        bare = address.removeprefix(_TLS)
+        host, _, port = bare.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536 or not set(bare).isdisjoint("/ "):
             raise _no_address(self.address)
-        if is_plain and self.ca_file is not None:
-            raise Misused(
-                f"{self.address}: a ca_file needs TLS, and the address says plain:, without TLS.", advice="Leave one of them out."
-            )
-        return bare, is_tls or self.ca_file is not None or not (is_plain or is_loopback(host))
+        return bare, address != bare or self.ca_file is not None or not is_loopback(host)
 
     def metadata(self) -> list[tuple[str, str]]:
         token = self.token()
@@ -93,10 +88,6 @@ class ServiceAddress:
         """A channel, connected on first use. Raises `Misused`, or `Unavailable` if a file cannot be read."""
         target, is_tls = self.where()
         if not is_tls:
-            if self.address.startswith(_PLAIN) and self.token() and not is_loopback(target.rpartition(":")[0]):
-                raise Misused(
-                    f"No token is sent to {self.address} in the clear.", advice=f"Write {_TLS}{target}, with TLS on the other side."
-                )
             return _open_channel(target)
         return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(_read(self.ca_file)), options=_OPTIONS)
 
@@ -139,21 +130,23 @@ _FAULTY = frozenset({"INVALID_TARGET", "INVALID_OPERATION", "INVALID_PARAMETERS"
 _WORDS = 2000
 _BUSY = frozenset({"RATE_LIMITED", "QUEUE_FULL", "STOPPING", "STORE_UNAVAILABLE", "AGENT_UNAVAILABLE", "TOOL_UNAVAILABLE"})
 Code = grpc.StatusCode
-_LOST = frozenset({Code.UNAVAILABLE, Code.CANCELLED, Code.DEADLINE_EXCEEDED, Code.ABORTED, Code.INTERNAL, Code.UNKNOWN, Code.DATA_LOSS})
-"""Includes errors of a connection that breaks during an answer; they say nothing about the task."""
-
-
-_ERRORS: Mapping[Any, tuple[type[RemitError], str, str | None, str]] = {
-    Code.UNIMPLEMENTED: (Unavailable, "{address} does not know this call: {words}.", UNIMPLEMENTED, ""),
-    Code.UNAUTHENTICATED: (
-        Refused, "{address} refused the credentials: {words}.", "UNAUTHENTICATED", "Use a token of that server: `remit token new`.",
-    ),
-    Code.PERMISSION_DENIED: (Refused, "{address} refuses it: {words}.", "FORBIDDEN", "The token lacks this permission."),
-    Code.INVALID_ARGUMENT: (DelegateError, "{words}.", "INVALID_PARAMETERS", ""),
-    Code.OUT_OF_RANGE: (DelegateError, "{words}.", "INVALID_PARAMETERS", ""),
-    Code.NOT_FOUND: (Misused, "{words}.", "TASK_NOT_FOUND", ""),
-    Code.RESOURCE_EXHAUSTED: (Failed, "The answer of {address} is above the size limit: {words}.", "TOO_LARGE", ""),
-}  # fmt: skip
+_CODES: Mapping[Any, str] = {
+    **dict.fromkeys((Code.UNAVAILABLE, Code.CANCELLED, Code.DEADLINE_EXCEEDED, Code.ABORTED, Code.INTERNAL), "AGENT_UNAVAILABLE"),
+    **dict.fromkeys((Code.UNKNOWN, Code.DATA_LOSS), "AGENT_UNAVAILABLE"),
+    **dict.fromkeys((Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE), "INVALID_PARAMETERS"),
+    Code.UNIMPLEMENTED: UNIMPLEMENTED,
+    Code.UNAUTHENTICATED: "UNAUTHENTICATED",
+    Code.PERMISSION_DENIED: "FORBIDDEN",
+    Code.NOT_FOUND: "TASK_NOT_FOUND",
+    Code.RESOURCE_EXHAUSTED: "RATE_LIMITED",
+}
+"""The code of a service that sends none. A connection that breaks during an answer says nothing about the task."""
+_ADVICE = {
+    "AGENT_UNAVAILABLE": "Check that it is running: `remit serve` starts one.",
+    "UNAUTHENTICATED": "Use a token of that server: `remit token new`.",
+    "FORBIDDEN": "The token lacks this permission.",
+    "RATE_LIMITED": "Try again later.",
+}
 
 
 class ConnectionLost(Unavailable):
@@ -175,26 +168,23 @@ class _ErrorFields(NamedTuple):
 def error_of(error: grpc.aio.AioRpcError, address: str) -> RemitError:
     fields = _error_fields(error)
     words = redact_text((error.details() or error.code().name)[:_WORDS]).strip()
-    if fields.code:
-        return _of_code(fields, words)
-    words = words.rstrip(".")
-    if error.code() is Code.RESOURCE_EXHAUSTED and "larger than max" not in words:
-        fault = f"{address} is overloaded: {words}."
-        return ConnectionLost(fault, code="RATE_LIMITED", advice="Try again later.", retry_after=fields.retry_after)
-    if error.code() in _LOST:
-        return ConnectionLost(f"{address} cannot be reached: {words}.", advice="Check that it is running: `remit serve` starts one.")
-    kind, what, code, advice = _ERRORS.get(error.code(), (Failed, f"{{address}} answered {error.code().name}: {{words}}.", None, ""))
-    return kind(what.format(address=address, words=words), code=code, advice=advice)
-
-
-def _of_code(fields: _ErrorFields, words: str) -> RemitError:
-    if fields.code in _FAULTY:
-        return DelegateError(words, code=fields.code, advice=fields.advice, details=fields.details)
-    if fields.code == "TASK_NOT_FOUND":
-        return Misused(words, code=fields.code, advice=fields.advice)
-    if fields.code in _BUSY:
-        return ConnectionLost(words, code=fields.code, advice=fields.advice, retry_after=fields.retry_after)
-    return Refused(words, code=fields.code, advice=fields.advice)
+    code = fields.code or _CODES.get(error.code(), "UNKNOWN_ERROR")
+    if error.code() is Code.RESOURCE_EXHAUSTED and "larger than max" in words:
+        code = "TOO_LARGE"
+    if not fields.code:
+        words = f"{address}: {words.rstrip('.')}."
+    advice = fields.advice or _ADVICE.get(code, "")
+    if code in _FAULTY:
+        return DelegateError(words, code=code, advice=advice, details=fields.details)
+    if code in _BUSY:
+        return ConnectionLost(words, code=code, advice=advice, retry_after=fields.retry_after)
+    kinds: Mapping[str, type[RemitError]] = {
+        "TASK_NOT_FOUND": Misused,
+        "TOO_LARGE": Failed,
+        "UNKNOWN_ERROR": Failed,
+        UNIMPLEMENTED: Unavailable,
+    }
+    return kinds.get(code, Refused)(words, code=code, advice=advice)
 
 
 def _error_fields(error: grpc.aio.AioRpcError) -> _ErrorFields:

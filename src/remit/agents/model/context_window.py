@@ -19,6 +19,10 @@ _BYTES_PER_TOKEN = 3
 """Four for English, three for code, three per Chinese character: overestimates tokens rather than underestimates."""
 _MESSAGE_TOKENS = 8
 _CALL_TOKENS = 12
+_STUB = 300
+"""Characters that are left of a message that is cut."""
+_RECENT = 6
+"""Number of last messages that are cut last."""
 
 
 def tokens_of(messages: Sequence[Message]) -> int:
@@ -44,45 +48,37 @@ def _text_of(arguments: Mapping[str, Any] | str) -> str:
 
 def bounded(messages: Sequence[Message], characters: int) -> list[Message]:
     """Cut results and call arguments to this many characters."""
-    return [_bounded(message, characters) for message in messages]
+    return [_cut(message, characters, with_text=False) for message in messages]
 
 
-def squeezed(messages: Sequence[Message], tokens: int, characters: int) -> list[Message]:
-    """Within this many tokens, if possible without dropping a message: shortens results first, then replies, then user messages."""
-    kept = list(messages)
-    while tokens_of(kept) > tokens and characters > 100:
-        characters = max(100, characters // 2)
-        kept = bounded(kept, characters)
-        if tokens_of(kept) > tokens:
-            kept = [_with_short_text(message, 4 * characters) if isinstance(message, Reply) else message for message in kept]
-    longest = 40_000
-    while tokens_of(kept) > tokens and longest > 500:
-        longest //= 2
-        kept = [_with_short_text(message, longest) if isinstance(message, UserMessage) else message for message in kept]
+def fitted(messages: Sequence[Message], tokens: int, characters: int) -> list[Message]:
+    """Results and arguments within `characters`, and all of it within `tokens` if possible. No message is dropped: old results and replies
+    are cut first, then recent ones, then what the user wrote."""
+    kept = bounded(messages, characters)
+    over = tokens_of(kept) - tokens
+    for end, kinds, most in ((-_RECENT, Reply | ToolResult, _STUB), (None, Reply | ToolResult, _STUB), (None, UserMessage, 2 * _STUB)):
+        for number, before in enumerate(kept[:end]):
+            if over <= 0:
+                return kept
+            if isinstance(before, kinds):
+                kept[number] = _cut(before, most, with_text=True)
+                over -= _tokens_of_message(before) - _tokens_of_message(kept[number])
     return kept
 
 
-def _with_short_text(message: UserMessage | Reply, characters: int) -> Message:
-    """Without the provider's form of a reply, which can only be sent unchanged."""
-    text = shorten_middle(message.text, characters)
-    return replace(message, text=text, raw=None) if isinstance(message, Reply) else replace(message, text=text)
-
-
-def _bounded(message: Message, characters: int) -> Message:
-    if isinstance(message, ToolResult):
-        return message if len(message.text) <= characters else replace(message, text=shorten_middle(message.text, characters))
-    if isinstance(message, Reply) and any(_is_long(call, characters) for call in message.calls):
-        return replace(message, calls=tuple(with_short_arguments(call, characters) for call in message.calls), raw=None)
-    return message
-
-
-def _is_long(call: ToolCall, characters: int) -> bool:
-    return len(_text_of(call.arguments)) > characters
+def _cut(message: Message, characters: int, *, with_text: bool) -> Message:
+    """`with_text`: its own text too, not only results and arguments. The provider's form of a reply can only be sent unchanged."""
+    is_cut = len(message.text) > characters and (with_text or isinstance(message, ToolResult))
+    text = shorten_middle(message.text, characters) if is_cut else message.text
+    if not isinstance(message, Reply):
+        return replace(message, text=text) if is_cut else message
+    calls = tuple(with_short_arguments(call, characters) for call in message.calls)
+    return replace(message, text=text, calls=calls, raw=None) if is_cut or calls != message.calls else message
 
 
 def with_short_arguments(call: ToolCall, characters: int) -> ToolCall:
     """The call without its parameters, within this many characters."""
-    if not _is_long(call, characters):
+    if len(_text_of(call.arguments)) <= characters:
         return call
     if isinstance(call.arguments, str):
         return replace(call, arguments=shorten_middle(call.arguments, characters))
@@ -101,10 +97,6 @@ ASKED_TOKENS = 80_000
 LEAST_TOKENS = 400
 WINDOW_SHARE = 0.7
 """Share of the context used: the rest is for the reply and estimation errors."""
-_STUB_CHARACTERS = 300
-_RECENT = 6
-"""Number of last messages that are never cut."""
-_LEFT_OUT = "… (left out because the conversation is long; request again what you still need)"
 
 
 def to_plain(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -130,32 +122,6 @@ def room_in(window: int | None, overhead: int) -> int:
 def characters_in(tokens: int) -> int:
     """Length of one result: about a third of the space."""
     return max(LEAST_CHARACTERS, min(SHOWN_CHARACTERS, tokens))
-
-
-def fitted(messages: Sequence[Message], tokens: int) -> list[Message]:
-    """The conversation within this many tokens: cuts old results and replies first; no message is dropped."""
-    characters = characters_in(tokens)
-    kept = bounded(messages, characters)
-    over = tokens_of(kept) - tokens
-    for number in range(1, max(1, len(kept) - _RECENT)):
-        if over <= 0:
-            break
-        before = kept[number]
-        kept[number] = _cut(before)
-        over -= _tokens_of_message(before) - _tokens_of_message(kept[number])
-    return kept if over <= 0 else squeezed(kept, tokens, characters)
-
-
-def _cut(message: Message) -> Message:
-    if isinstance(message, Reply):
-        # The provider's form can only be sent back unchanged.
-        calls = tuple(with_short_arguments(call, _STUB_CHARACTERS) for call in message.calls)
-        return replace(message, text=_stub(message.text), calls=calls, raw=None)
-    return message if isinstance(message, UserMessage) else replace(message, text=_stub(message.text))
-
-
-def _stub(text: str) -> str:
-    return text if len(text) <= _STUB_CHARACTERS + len(_LEFT_OUT) else text[:_STUB_CHARACTERS] + _LEFT_OUT
 
 
 def _fields(message: Message) -> dict[str, Any]:

@@ -200,10 +200,12 @@ class _Run:
             said.append(message)
             if isinstance(message, ToolResult) and pending_calls(said):
                 return  # stored once for all results of a turn: until then their delegations have them
-            await ctx.checkpoint({"kind": _KIND, "session_id": ctx.session_id, "messages": to_plain(fitted(said, ASKED_TOKENS))})
+            kept = to_plain(fitted(said, ASKED_TOKENS, characters_in(ASKED_TOKENS)))
+            await ctx.checkpoint({"kind": _KIND, "session_id": ctx.session_id, "messages": kept})
 
         async def within_limits(all_of_it: list[Message]) -> list[Message]:
-            return await off_loop(fitted, all_of_it, self._room(beside))
+            room = self._room(beside)
+            return await off_loop(fitted, all_of_it, room, characters_in(room))
 
         talked = await talk(
             ConversationOptions(

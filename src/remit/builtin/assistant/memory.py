@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from remit.agents.model.context_window import bounded, squeezed, tokens_of, tokens_of_text
+from remit.agents.model.context_window import bounded, fitted, tokens_of, tokens_of_text
 from remit.builtin.assistant.conversations import Conversation, SummaryLine
 from remit.core.budget import Limits
 from remit.core.model_messages import Message, SpendSink, ToolResult, UserMessage
@@ -147,7 +147,7 @@ class Memory:
         if tokens_of(view) > self.room.tokens and (at := cut_of(messages[self._dropped :], self.room)):
             await self._compact(models, payer, seconds, messages, self._dropped + at)
             view = self._view(messages)
-        return view if tokens_of(view) <= self.room.tokens else squeezed(view, self.room.tokens, self.room.characters)
+        return fitted(view, self.room.tokens, self.room.characters)
 
     async def _compact(self, models: Models, payer: Payer, seconds: float, messages: list[Message], at: int) -> None:
         old = messages[self._dropped : at]
