@@ -68,9 +68,7 @@ def start_error(program: Program, fault: Mapping[str, Any]) -> RemitError:
         advice = "Name an existing folder inside the workspace."
         return Unavailable(f"{name} cannot be started in {program.folder}: {os.strerror(number)}.", advice=advice)
     place = f"as {program.folder / name}" if os.sep in name else f"in PATH: {program.environment.get('PATH', os.defpath)}"
-    advice = (
-        f"Install it, or write its whole path. It must be executable; a script needs its interpreter. Looked for {place}."
-    )
+    advice = f"Install it, or write its whole path. It must be executable; a script needs its interpreter. Looked for {place}."
     return Unavailable(f"The command {name} cannot be started: {os.strerror(number)}.", advice=advice)
 
 
