@@ -215,9 +215,8 @@ def test_agent_file_is_listed_and_callable(project: Path) -> None:
     schema = json.loads(run_remit(project, "tool", "schema").stdout)["inputSchema"]
     assert "letters" in schema["properties"]["target"]["enum"]
     assert {"count", "first"} <= set(schema["properties"]["operation"]["enum"])
-    listed = run_remit(project, "agents", "letters").stdout
-    assert "count" in listed
-    assert "The first lines of a file." in listed
+    assert "letters.count" in run_remit(project, "agents", "letters").stdout
+    assert "The first lines of a file." in run_remit(project, "agents", "letters.first").stdout
     for arguments in (("letters", "count"), ("letters.count",)):
         done = run_remit(project, "delegate", *arguments, "path=letter.txt", "minLength=4", "--json")
         assert json.loads(done.stdout)["data"] == 3

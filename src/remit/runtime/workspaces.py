@@ -465,13 +465,9 @@ def _copy(root: Path, session_id: str, tree: Path, stop_at: float) -> Workspace:
         root=root, session_id=session_id, maker=session_id, kind=WorkspaceKind.COPY, base="", git_dir=git_dir, common_dir=git_dir
     )  # fmt: skip
     git = Git(folder=root, stop_at=stop_at)
-    objects = _objects(git)
     _copy_project(git, tree)
     git = Git(folder=tree, stop_at=stop_at)
     git.run("init", "--quiet", "--template=", f"--separate-git-dir={git_dir}", ".")
-    if objects is not None:  # objects in the project's repository are not written again
-        (git_dir / "objects" / "info").mkdir(parents=True, exist_ok=True)
-        (git_dir / "objects" / "info" / "alternates").write_bytes(os.fsencode(objects) + b"\n")
     git = replace(git, git_dir=git_dir)
     git.using(workspace.index).run("add", "--all", "--force", "--", ".")
     tree_id = git.using(workspace.index).says("write-tree")
@@ -480,13 +476,6 @@ def _copy(root: Path, session_id: str, tree: Path, stop_at: float) -> Workspace:
     shutil.copy2(workspace.index, git_dir / "index")
     settings = settings_of(git)
     return replace(workspace, base=base, commands=settings.commands, fetching=settings.fetching)
-
-
-def _objects(git: Git) -> Path | None:
-    """The object store of the project's repository."""
-    with contextlib.suppress(GitFailed):
-        return (git.folder / git.says("rev-parse", "--git-path", "objects")).resolve()
-    return None
 
 
 def _no_repository(root: Path, failed: GitFailed) -> Misused:
