@@ -173,9 +173,8 @@ def _row(spec: AgentSpec, project: Project) -> dict[str, str]:
 def _print_one(spec: AgentSpec, document: dict[str, Any], project: Project) -> None:
     definition = _definition(spec.name, project)
     is_open = definition is not None and definition.kind is Kind.PROFILE
-    shown = {name: value for name, value in document.items() if name not in ("parameters", "output_schema", "built_in", "operations")}
+    shown = {name: value for name, value in document.items() if name not in ("parameters", "output_schema", "built_in")}
     shown |= {"kind": _kind(spec, definition), "source": project.inside(spec.source)}
-    shown["takes"] = routed_words(spec) if spec.operations else ""
     shown["missing"] = str(why_unavailable(definition)) if definition is not None and is_open else ""
     say_document(shown)
     properties, required = spec.parameters_schema.get("properties", {}), spec.parameters_schema.get("required", [])
