@@ -141,10 +141,10 @@ class Project:
         if not path.exists():
             yield None
             return
-        from remit.stores.sqlite import ForeignStore, open_read_only
+        from remit.stores.sqlite import ReadOnlyStore, open_read_only
         from remit.system.ownership import DatabaseBinding
 
-        store = open_read_only(path) if DatabaseBinding(path).token() else ForeignStore(path)
+        store = open_read_only(path) if DatabaseBinding(path).token() else ReadOnlyStore(path, is_foreign=True)
         try:
             yield store
         finally:
