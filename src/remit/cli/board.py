@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option
 
@@ -17,13 +17,10 @@ from remit.cli.completion import tasks
 from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.cli.render import columns, count, cut_cells, duration, padded, painted, say, say_aside, short, width, wrapped
-from remit.cli.results import say_labelled
+from remit.cli.results import answer_outcome
 from remit.cli.task import show_task
 from remit.core.errors import Misused
 from remit.core.text import list_some
-
-if TYPE_CHECKING:
-    from remit.board.importer import ImportResult
 
 
 def board(
@@ -215,29 +212,4 @@ def import_(
     """Import the TODO.md and state.json of FOLDER as the board of this project, also where they differ."""
     from remit.board.importer import import_board
 
-    found = import_board(Board(project.root), folder, dry_run=dry_run)
-
-    def shown() -> None:
-        say("\n".join(_lines(found)))
-        labels = (("warning", "yellow", found.commit_warning), ("commit", "green", found.commit))
-        for label, style, words in (*labels, ("next", "cyan", "remit board" if found.kept_in else "")):
-            if words:
-                say_labelled(label, style, words)
-
-    return project.answer(found.to_dict(), shown)
-
-
-def _lines(found: "ImportResult") -> "Iterator[str]":
-    verb = "Imported" if found.kept_in else "Would import"
-    archived = f", and {found.archived} into the archive" if found.archived else ""
-    yield f"{verb} {count(found.tasks, 'task')} from {found.folder}{archived}."
-    if found.merged:
-        yield f"TODO.md differed from state.json in {count(len(found.merged), 'place')} and was merged:"
-        yield from (f"  {line}" for line in found.merged[:SHOWN])
-        if len(found.merged) > SHOWN:
-            yield f"  and {len(found.merged) - SHOWN} more: --json lists all."
-    yield from found.notes[:SHOWN]
-    if len(found.notes) > SHOWN:
-        yield f"and {len(found.notes) - SHOWN} more things to know: --json lists all."
-    if found.kept_in:
-        yield f"The old files are kept in {found.kept_in}."
+    return answer_outcome(project, import_board(Board(project.root), folder, dry_run=dry_run))

@@ -143,10 +143,7 @@ def test_abandon_validates_all_tasks_before_changing_any(board: Board) -> None:
     assert board.state_path.read_bytes() == before
     assert abandon(board, [1, 2], "not worth it").summary == "Tasks 1, 2 are abandoned."
     assert {task_of(board, number).blocking_reason for number in (1, 2)} == {"not worth it"}
-    add(board, "Four", dependencies=(3,))
-    forced = abandon(board, [3], "really", force=True)
-    assert any("--force" in warning for warning in forced.warnings)
-    assert "Still waiting for an abandoned task: Task 4." in forced.warnings
+    assert any("--force" in warning for warning in abandon(board, [3], "really", force=True).warnings)
 
 
 def test_claimed_task_is_neither_abandoned_nor_divided(board: Board) -> None:
