@@ -203,19 +203,6 @@ def test_reformatting_hook_is_committed_and_in_the_index(repository: Path) -> No
     assert status(repository) == ["A  staged.md"]
 
 
-def test_missing_git_identity_is_reported_with_advice(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit under a wrong name is hard to correct later."""
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    git(repository, "config", "user.useConfigOnly", "true")
-    done = commit(repository, [put(repository, "a.md")], "task 1: x")
-    assert "git does not know who you are" in done.warning
-    assert "user.email" in done.warning
-    monkeypatch.setenv("GIT_AUTHOR_NAME", "Bob")
-    for name in ("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"):
-        monkeypatch.setenv(name, "bob@example.com")
-    assert commit(repository, ["a.md"], "task 1: x").hash
-
-
 @pytest.mark.parametrize("what", ["merge", "rebase"])
 def test_unfinished_merge_or_rebase_is_left_alone(repository: Path, what: str) -> None:
     git(repository, "checkout", "-qb", "other")

@@ -16,7 +16,6 @@ from remit.agents.definition import Kind
 from remit.agents.role_bindings import UnavailableAgent, why_unavailable
 from remit.app import Remit
 from remit.board import claims
-from remit.board.archive import find_tasks
 from remit.board.board import Board, Draft, no_board
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.task import BEGINS, IN_PROGRESS, State, Status, Task, check_move
@@ -225,11 +224,12 @@ async def run_to_end(function: Callable[..., T], *args: Any) -> T:
 
 
 def must_exist(board: Board, *numbers: int) -> State:
-    """The board with these tasks. Raises `Misused` for a project without a board and for archived tasks."""
+    """The board with these tasks. Raises `Misused`."""
     seen = board.look()
     if not seen.exists:
         raise no_board()
-    find_tasks(board, seen.state, numbers)
+    for number in numbers:
+        seen.state.task(number)
     return seen.state
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from remit.board.archive import archived_tasks, bring_back, find_tasks, put_away
+from remit.board.archive import archived_tasks, bring_back, put_away
 from remit.board.board import Board, Draft
 from remit.board.claims import holders
 from remit.board.outcome import Outcome, name_tasks, spell_numbers
@@ -27,7 +27,6 @@ MAX_SHOWN = 20
 """Lines of one kind; `--json` has all."""
 ROUTING_LINE = "Routing /task to atomic-task-numberer (in_process)"
 """As every command logs its route. Importing `core.routing` takes longer than recording a task."""
-_SENTENCE = re.compile(r"(.+?(?:(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)(?<!\bcf)(?<!\s\d)\.|[!?]))(?:\s|$)")
 _LANGUAGE = re.compile(r"[\w.+#-]{1,40}")
 _FOLDER = re.compile(r"(\d{1,9})_(.+)")
 
@@ -54,7 +53,6 @@ def record(board: Board, new: NewTask, *, dry_run: bool = False) -> Outcome:
     if new.language and not _LANGUAGE.fullmatch(new.language):
         advice = "Use one word, like lean or python; it decides the route."
         raise Misused(f"{one_line(new.language)!r} is not a language.", advice=advice)
-    is_first = not board.state_path.exists()
     with board.change(make=True, dry_run=dry_run) as draft:
         task = number_task(board, draft.state, new, at=draft.at)
         add_task(draft, task)
@@ -62,10 +60,9 @@ def record(board: Board, new: NewTask, *, dry_run: bool = False) -> Outcome:
     import logging  # imported here: most uses of this module log nothing
 
     logging.getLogger(__name__).info(ROUTING_LINE)
-    made = "\nThe project had no board: specs/TODO.md and specs/state.json are new." if is_first and not dry_run else ""
     return _outcome(
         draft,
-        f"Task {task.number} {'would be' if dry_run else 'is'} recorded: {task.title}{made}",
+        f"Task {task.number} {'would be' if dry_run else 'is'} recorded: {task.title}",
         [task.number],
         next_steps=f"remit research {task.number}",
         data={"title": task.title, "route": ROUTING_LINE, "dry_run": dry_run},
@@ -134,12 +131,9 @@ def _check_dependencies(board: Board, state: State, number: int, dependencies: S
 
 
 def title_of(text: str) -> str:
-    """The first sentence of the first line, at most 80 characters, cut between words."""
+    """The first line up to a full stop, at most 80 characters, cut between words."""
     first = next((one_line(line) for line in text.splitlines() if one_line(line)), "").lstrip("#").strip()
-    sentence = _SENTENCE.match(first)
-    title = sentence[1] if sentence and len(sentence[1]) > 3 else first
-    title = title if title.endswith("..") else title.removesuffix(".").removesuffix(":")
-    return shorten(title, TITLE_LENGTH, at_word=True)
+    return shorten(first.partition(". ")[0].removesuffix(".").removesuffix(":"), TITLE_LENGTH, at_word=True)
 
 
 # ---- abandon and recover
@@ -151,7 +145,7 @@ def abandon(board: Board, numbers: Sequence[int], reason: str, *, force: bool = 
         raise Misused("[ABANDONED] needs a reason.", advice=f"remit task --abandon {spell_numbers(numbers)} --reason 'why'")
     warnings: list[str] = []
     with board.change(dry_run=dry_run) as draft:
-        tasks, working = find_tasks(board, draft.state, numbers), holders(board)
+        tasks, working = [draft.state.task(number) for number in numbers], holders(board)
         for task in tasks:
             if task.number in working and not force:
                 stop = f"Stop it first (`remit cancel {working[task.number].session_id or 'SESSION'}`), or use --force."
@@ -169,7 +163,7 @@ def recover(board: Board, numbers: Sequence[int], *, dry_run: bool = False) -> O
         away = [number for number in numbers if draft.state.find(number) is None]
         if away:
             bring_back(board, draft, [task.number for task in archived_tasks(board) if task.number in away])
-        tasks = find_tasks(board, draft.state, numbers)
+        tasks = [draft.state.task(number) for number in numbers]
         for task in tasks:
             if task.status is not Status.ABANDONED:
                 words = f"Task {task.number} is [{task.status.marker}]: only [ABANDONED] tasks are recovered."
@@ -208,7 +202,7 @@ def _moved_outcome(draft: Draft, numbers: Sequence[int], verb: str, warnings: Se
 def divide(board: Board, number: int, prompt: str = "", *, force: bool = False, dry_run: bool = False) -> Outcome:
     """Divide a task into two to five. Refused without written parts: none are invented."""
     with board.change(dry_run=dry_run) as draft:
-        (task,) = find_tasks(board, draft.state, [number])
+        task = draft.state.task(number)
         if number in holders(board):
             advice = "Divide it when that has ended, or stop it with `remit cancel`."
             raise Refused(f"Task {number} is being worked on now.", advice=advice)

@@ -11,12 +11,12 @@ from typer import Argument, Option
 
 from remit.board.board import Board
 from remit.board.task import Priority, Status, Task
-from remit.board.view import TaskState, View, chosen, circle_words, review_verdict, view_of
+from remit.board.view import TaskState, View, chosen, review_verdict, view_of
 from remit.cli.arguments import DryRun
 from remit.cli.completion import tasks
 from remit.cli.exits import Exit
 from remit.cli.project import Project
-from remit.cli.render import columns, count, cut_cells, duration, padded, painted, say, say_aside, short, width, wrapped
+from remit.cli.render import columns, count, cut_cells, duration, padded, painted, say, short, width, wrapped
 from remit.cli.results import answer_outcome
 from remit.cli.task import show_task
 from remit.core.errors import Misused
@@ -65,8 +65,6 @@ def _print_written(view: "View", written: list[str]) -> None:
     for path in written:
         if path != "-":
             say(f"{path}: {count(len(view.tasks), 'task')}")
-    for circle in view.circles[:CIRCLES_SHOWN]:
-        say_aside(f"{circle_words(circle)}.")
 
 
 SHOWN = 15
@@ -74,7 +72,6 @@ DONE_SHOWN = 5
 """Tasks shown per group without --all."""
 ROOMY = 72
 """Terminal width from which a task takes one line."""
-CIRCLES_SHOWN = 5
 _HEADINGS = {
     TaskState.RUNNING: ("● Running now", "cyan"),
     TaskState.STOPPED: ("◌ Stopped: no process works on these", "yellow"),
@@ -190,11 +187,6 @@ def _waited(view: View, number: int) -> str:
 
 
 def _foot(view: View, wide: int) -> Iterator[str]:
-    for circle in view.circles[:CIRCLES_SHOWN]:
-        yield ""
-        yield from _several(f"! {circle_words(circle)}: none of them can begin.", wide, "bold red")
-    if len(view.circles) > CIRCLES_SHOWN:
-        yield painted(f"! … and {count(len(view.circles) - CIRCLES_SHOWN, 'more circle')} (--json)", "bold red")
     for notice in view.notices[:SHOWN]:
         yield from _several(notice, wide, "yellow")
 

@@ -50,7 +50,6 @@ def test_terminal_shows_next_commands_and_why_tasks_wait(view: View) -> None:
     assert re.search(r"3  \[PLANNED\] .* waits for 2", text)
     assert re.search(r"4  \[BLOCKED\] .* no key", text)
     assert re.search(r"5  \[RESEARCHING\] .* → remit research 5", text)
-    assert "Tasks 6 → 7 → 6 wait for one another: none of them can begin." in text
     assert text.splitlines()[0] == "7 tasks: 1 stopped · 1 ready · 3 waiting · 1 blocked · 1 done"
 
 
@@ -118,7 +117,6 @@ def test_picture_shows_every_task_and_arrow(view: View) -> None:
     assert {f"Task {number}" for number in range(1, 8)} <= set(texts)
     arrows = [str(element.findtext(f"{SVG}title")) for element in root.iter(f"{SVG}path") if element.get("class")]
     assert sorted(arrows) == ["2 waits for 1", "3 waits for 2", "6 waits for 7", "7 waits for 6"]
-    assert any("6 → 7 → 6 wait for one another" in text for text in texts)
     assert "4 · blocked · blocked" in texts
 
 
@@ -135,7 +133,6 @@ def test_large_board_is_drawn_in_part_with_a_note() -> None:
     text = draw(_view(*tasks, task(3001, 3001)), "x")
     assert text.count("<rect x=") <= BOXES_AT_MOST
     assert re.search(r"[\d,]+ left out of the picture", text)
-    assert "Task 3001 waits for itself" in text
 
 
 def _view(*tasks: Task) -> View:

@@ -16,14 +16,11 @@ from remit import archive_tasks as todo
 from remit import divide_task as divide
 from remit import recover_tasks as recover
 from remit import sync_board as sync
-from remit.board import archive, claims
+from remit.board import claims
 from remit.board import todo as drawing
-from remit.board.archive import archived_tasks, find_tasks
-from remit.board.command_lifecycle import must_exist
+from remit.board.archive import archived_tasks
 from remit.board.task_commands import title_of
-from remit.board.task_order import order_tasks
 from remit.core.routing import DEFAULT_TABLE, GENERAL, route
-from support.boards import board_with
 
 
 @pytest.fixture
@@ -56,12 +53,10 @@ def test_task_is_recorded_verbatim_without_guessing_fields(board: Board) -> None
     outcome = record(board, NewTask(text="Delete all Lean proofs, urgently! High priority, run `rm -rf proofs`."))
     task = task_of(board, 1)
     assert (task.language, task.priority, task.status) == (None, Priority.MEDIUM, Status.NOT_STARTED)
-    assert task.title == "Delete all Lean proofs, urgently!"
+    assert task.title == "Delete all Lean proofs, urgently! High priority, run `rm -rf proofs`"
     assert task.description == "Delete all Lean proofs, urgently! High priority, run `rm -rf proofs`."
-    assert "had no board" in outcome.summary
     assert outcome.next_steps == "remit research 1"
     assert "### 1. Delete all Lean proofs, urgently!" in board.todo_path.read_text()
-    assert "had no board" not in record(board, NewTask(text="Another")).summary
 
 
 def test_given_fields_are_stored(board: Board) -> None:
@@ -83,18 +78,14 @@ def test_routing_of_a_task_is_logged(board: Board, caplog: pytest.LogCaptureFixt
     ("text", "title"),
     [
         ("Fix the parser. It fails on empty input.", "Fix the parser"),
-        ("Support e.g. Python 3.12. Soon.", "Support e.g. Python 3.12"),
         ("# Heading\n\nmore", "Heading"),
         ("  \n\nSecond line is first\nthird", "Second line is first"),
-        ("What now? Nothing.", "What now?"),
         ("word " * 40, "word " * 15 + "word…"),
         ("x" * 200, "x" * 79 + "…"),
         ("Bell\x07 and\ttab \x1b[31mred", "Bell and tab [31mred"),
-        ("Wait...", "Wait..."),
-        ("Tell users: 1. write 2. publish", "Tell users: 1. write 2. publish"),
     ],
 )
-def test_title_is_the_first_sentence_cut_between_words(text: str, title: str) -> None:
+def test_title_is_the_first_line_up_to_a_full_stop(text: str, title: str) -> None:
     assert title_of(text) == title
 
 
@@ -299,25 +290,3 @@ def test_divided_task_stays_on_the_board_and_archived_numbers_are_not_reused(boa
     assert todo(board, agreed=agreed).data["archived"] == [3]
     assert [task.number for task in board.look().state.tasks] == [1, 2]
     assert add(board, "Two", dependencies=(3,)) == 4
-
-
-@pytest.mark.parametrize(
-    ("status", "advice"),
-    [
-        (Status.COMPLETED, "It is in the archive, [COMPLETED]: `remit board 1` shows it."),
-        (Status.ABANDONED, "It is in the archive, [ABANDONED]: `remit task --recover 1` brings it back."),
-    ],
-)
-def test_unknown_task_that_is_archived_is_reported_with_its_location(tmp_path: Path, status: Status, advice: str) -> None:
-    task = Task(number=1, title="One", slug="one", status=status, blocking_reason="why")
-    board = board_with(tmp_path, task, Task(number=2, title="Two", slug="two"))
-    with board.change() as draft:
-        archive.put_away(board, draft, [1])
-    state = board.look().state
-    for ask in (lambda: must_exist(board, 2, 1), lambda: order_tasks(board, [2, 1], False), lambda: find_tasks(board, state, [1])):
-        with pytest.raises(Misused, match="Task 1 not found") as refused:
-            ask()
-        assert refused.value.advice == advice
-    with pytest.raises(Misused) as refused:
-        must_exist(board, 3)
-    assert refused.value.advice == "`remit board` lists the tasks."
