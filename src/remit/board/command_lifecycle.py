@@ -29,7 +29,6 @@ from remit.core.request import COMPOSE
 from remit.core.result import Return, StopReason
 from remit.core.routing import GENERAL, Route, RoutingTable, route
 from remit.core.settings import Settings
-from remit.core.text import plural
 from remit.runtime.accept import route_chain
 from remit.runtime.deps import CURRENT, token_here
 from remit.system.context_files import context_files
@@ -361,13 +360,12 @@ def complexity_of(task: Task, state: State | None = None, phases: int = 0) -> tu
     if task.complexity in LEVELS:
         return task.complexity, "the task says so"
     subtasks = sum(one.parent == task.number for one in state.tasks) if state is not None else 0
-    several = phases if phases > 1 else 0
     counts = (
-        (len(task.dependencies), MANY_DEPENDENCIES, plural(len(task.dependencies), "dependency", "dependencies")),
-        (subtasks, MANY_SUBTASKS, plural(subtasks, "subtask")),
-        (several, MANY_PHASES, plural(several, "phase")),
+        (len(task.dependencies), MANY_DEPENDENCIES, "dependencies"),
+        (subtasks, MANY_SUBTASKS, "subtasks"),
+        (phases if phases > 1 else 0, MANY_PHASES, "phases"),
     )
-    found = ", ".join(words for number, _, words in counts if number)
+    found = ", ".join(f"{number} {words}" for number, _, words in counts if number)
     if any(number >= many for number, many, _ in counts):
         return "complex", found
     return ("moderate", found) if found else ("simple", "one task, no dependencies, no plan of several phases")

@@ -18,7 +18,7 @@ from remit.board.task import ENDED, Priority, Task, TaskArtifact
 from remit.board.task_commands import NewTask, number_task
 from remit.board.task_landing import remove_copy
 from remit.board.task_prompts import review_words
-from remit.board.verdicts import find_document, next_path
+from remit.board.verdicts import Document, find_document, next_path
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import Misused
 from remit.core.result import Artifact, Return, Status
@@ -85,23 +85,6 @@ class ReviewRequest:
     def what(self) -> str:
         return f"task {self.number}" if self.number is not None else self.path or "the project"
 
-    @property
-    def again(self) -> str:
-        """The command for the same review."""
-        return " ".join(["remit review", *([str(self.number)] if self.number is not None else [self.path] if self.path else [])])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Review:
-    """A finished review: its subject and its result."""
-
-    asked: ReviewRequest
-    task: Task | None
-    """The task before the review."""
-    write_to: str
-    result: Return
-    warnings: tuple[str, ...] = ()
-
 
 async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: Waiting = wait_for_result) -> Outcome:
     """Raises `Misused` if the path or task does not exist."""
@@ -113,8 +96,17 @@ async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: W
         extra = {"write_to": write_to, UNMERGED: True}
         extra |= {} if task is not None else {"language": GENERAL, "title": f"Review {asked.what}"}
         result = await delegate_task(remit, "review", task, parameters, extra=extra, timeout=asked.timeout, waiting=waiting)
-        done = Review(asked=asked, task=task, write_to=write_to, result=result, warnings=warnings)
-        return await off_loop(_file, board, done)
+        reports = [one for one in result.artifacts if one.type == "report"]
+        found = await off_loop(find_document, board.root, result, "report", reports, write_to)
+        if found is not None:
+            return await off_loop(_file, board, asked, result, found, write_to, warnings)
+        warnings = (*warnings, *result.warnings)
+        if result.status is not Status.COMPLETED:
+            return Outcome.of_return("review", result, task_number=asked.number, artifacts=(), warnings=warnings)
+        message = f"{result.metadata.agent_type} reports completed, but there is no report: {write_to} is missing or empty."
+        error = new_error("validation", "FILE_NOT_FOUND", message, f"`remit show {result.session_id}` shows what it did. Run it again.")
+        failed: dict[str, Any] = {"status": "failed", "summary": message, "errors": (error, *result.errors), "artifacts": ()}
+        return Outcome.of_return("review", result, task_number=asked.number, stop_reason="invalid_return", warnings=warnings, **failed)
 
 
 def dry_run_review(board: Board, settings: Settings, find: Find, asked: ReviewRequest) -> Outcome:
@@ -170,96 +162,55 @@ def _parameters(board: Board, asked: ReviewRequest, task: Task | None, write_to:
 # ---- filing
 
 
-def _file(board: Board, done: Review) -> Outcome:
+def _file(board: Board, asked: ReviewRequest, result: Return, found: Document, write_to: str, warnings: Sequence[str]) -> Outcome:
     """File the report and its consequences as one change, and commit it."""
-    reports = [one for one in done.result.artifacts if one.type == "report"]
-    found = find_document(board.root, done.result, "report", reports, done.write_to)
-    if found is None:
-        return _without_report(done)
-    findings, asked, session_id = findings_of(done.result.data), done.asked, done.result.session_id
+    findings, session_id = findings_of(result.data), result.session_id
     text = found.data.decode("utf-8", "replace").rstrip("\n") + "\n"
     count = "" if findings is None else f" ({plural(len(findings), 'finding')})"
     subject = f"task {asked.number}: review" if asked.number is not None else f"review: {asked.what}{count}"
     makes_tasks = asked.make_tasks and any(one.rank <= WORTH_A_TASK for one in findings or ())
-    tasks, notes = list[Task](), list[str]()
+    notes = [_PROSE_ALONE] if asked.make_tasks and findings is None else []
+    tasks, task = list[Task](), None
     if makes_tasks or board.look().exists:
         with board.change(make=makes_tasks) as draft:
             if makes_tasks:
-                tasks, notes = make_tasks(board, draft, findings or (), done.write_to)
-                listed = [*(f"- Task {task.number}: {task.title}" for task in tasks), *(f"- {words}" for words in notes)]
+                tasks, notes = make_tasks(board, draft, findings or (), write_to)
+                listed = [*(f"- Task {one.number}: {one.title}" for one in tasks), *(f"- {words}" for words in notes)]
                 text += "\n## Tasks\n\n" + "\n".join(listed) + "\n"
-            _link_report(draft, done, findings)
-            draft.write(done.write_to, text)
+            task = draft.state.find(asked.number) if asked.number is not None else None
+            if task is not None:
+                counts = {} if findings is None else {"findings": count_findings(findings)}
+                link = TaskArtifact(type="review", path=write_to, summary=summarize(findings or ()) if counts else "", extra=counts)
+                draft.state = draft.state.with_task(replace(task, artifacts=(*task.artifacts, link), last_updated=draft.at))
+            draft.state = draft.state.noting(draft.at, f"Review of {asked.what}: {write_to}", session_id=session_id)
+            draft.write(write_to, text)
             board.commit_for(draft, subject, session_id=session_id, command="review", task_number=asked.number)
-        notices, commit_hash, warning = draft.notices, draft.commit_hash, draft.commit_warning
+        notes, commit_hash = [*draft.warnings, *notes], draft.commit_hash
     else:
-        atomic_write(resolve_inside(board.root, done.write_to), text.encode())
-        made = commit(board.root, [done.write_to], subject, session_id=session_id, wanted=board.commits)
-        notices, commit_hash, warning = (), made.short, made.warning
+        atomic_write(resolve_inside(board.root, write_to), text.encode())
+        made = commit(board.root, [write_to], subject, session_id=session_id, wanted=board.commits)
+        notes, commit_hash = [*filter(None, (made.warning,)), *notes], made.short
     remove_copy(board.root, session_id, found.came_from)
-    if asked.make_tasks and findings is None:
-        notes = [_PROSE_ALONE]
-    warnings = (*done.warnings, *notices, *done.result.warnings, *notes, warning)
-    return _outcome(board, done, findings, tasks, tuple(dict.fromkeys(one for one in warnings if one)), commit_hash)
-
-
-def _link_report(draft: Draft, done: Review, findings: list[Finding] | None) -> None:
-    number = done.asked.number
-    task = draft.state.find(number) if number is not None else None
-    if task is not None:
-        counts = {} if findings is None else {"findings": count_findings(findings)}
-        link = TaskArtifact(type="review", path=done.write_to, summary=summarize(findings) if findings is not None else "", extra=counts)
-        draft.state = draft.state.with_task(replace(task, artifacts=(*task.artifacts, link), last_updated=draft.at))
-    more = {"session_id": done.result.session_id, **({"task_number": number} if number is not None else {})}
-    draft.state = draft.state.noting(draft.at, f"Review of {done.asked.what}: {done.write_to}", **more)
-
-
-def _outcome(
-    board: Board, done: Review, findings: list[Finding] | None, tasks: Sequence[Task], warnings: tuple[str, ...], commit_hash: str
-) -> Outcome:
-    result, now = done.result, done.task
     words = [result.summary.strip()]
     words += [summarize(findings)] if findings is not None and "findings" not in words[0].lower() else []
     words += [f"Tasks made: {', '.join(str(one.number) for one in tasks)}."] if tasks else []
-    steps = [f"`remit research {tasks[0].number}` begins with the first of them."] if tasks else []
-    if findings and not done.asked.make_tasks and findings[0].rank <= WORTH_A_TASK:
-        steps.append(f"`{done.asked.again} --tasks` makes tasks of the findings.")
+    is_worth = not asked.make_tasks and any(one.rank <= WORTH_A_TASK for one in findings or ())
     return Outcome.of_return(
         "review",
         result,
         summary=" ".join(words),
-        task_number=done.asked.number,
-        task_status=now.status.marker if now is not None else "",
-        artifacts=checked_artifacts(board.root, (Artifact(type="report", path=done.write_to),)),
-        next_steps=" ".join(steps),
-        warnings=warnings,
+        task_number=asked.number,
+        task_status=task.status.marker if task is not None else "",
+        artifacts=checked_artifacts(board.root, (Artifact(type="report", path=write_to),)),
+        next_steps=f"remit research {tasks[0].number}" if tasks else "--tasks makes tasks of the findings." if is_worth else "",
+        warnings=tuple(dict.fromkeys((*warnings, *result.warnings, *notes))),
         commit=commit_hash,
         data={
-            "agent": result.metadata.agent_type,
-            "report": done.write_to,
+            "report": write_to,
             "counts": count_findings(findings) if findings is not None else None,
             "findings": [one.to_dict() for one in findings] if findings is not None else None,
             "created": [one.number for one in tasks],
         },
-    )
-
-
-def _without_report(done: Review) -> Outcome:
-    """Without a report a review is not completed, whatever the agent says."""
-    result, changed = done.result, dict[str, Any]()
-    if result.status is Status.COMPLETED:
-        again = f"Run `{done.asked.again}` again; `remit show {result.session_id}` shows what it did."
-        message = f"{result.metadata.agent_type} reports completed, but there is no report: {done.write_to} is missing or empty."
-        missing = new_error("validation", "FILE_NOT_FOUND", message, again)
-        changed = {"status": "failed", "summary": message, "errors": (missing, *result.errors), "stop_reason": "invalid_return"}
-    return Outcome.of_return(
-        "review",
-        result,
-        task_number=done.asked.number,
-        task_status=done.task.status.marker if done.task is not None else "",
-        artifacts=(),
-        warnings=(*done.warnings, *result.warnings),
-        **changed,
     )
 
 

@@ -382,7 +382,7 @@ async def test_route_context_and_steps_are_recorded(tmp_path: Path) -> None:
         record = await remit.describe(outcome.session_id)
     assert record.task.extra["route"] == "Routing /research (task 12, Language: python) to researcher"
     context = record.task.extra["context"]
-    assert (context["level"], context["reason"], context["files"]) == (2, "moderate: 1 dependency", ["common/style.md"])
+    assert (context["level"], context["reason"], context["files"]) == (2, "moderate: 1 dependencies", ["common/style.md"])
     assert context["bytes"] > 0
     assert all(at is not None for at in record.step_times)
     assert record.path == ("orchestrator", "research", "researcher")
@@ -501,8 +501,8 @@ def a_task(number: int = 1, *, dependencies: tuple[int, ...] = (), complexity: s
         (a_task(), 0, 0, "simple", "one task, no dependencies, no plan of several phases"),
         (a_task(), 0, 1, "simple", "one task, no dependencies, no plan of several phases"),
         (a_task(), 0, 2, "moderate", "2 phases"),
-        (a_task(dependencies=(7,)), 0, 0, "moderate", "1 dependency"),
-        (a_task(), 1, 0, "moderate", "1 subtask"),
+        (a_task(dependencies=(7,)), 0, 0, "moderate", "1 dependencies"),
+        (a_task(), 1, 0, "moderate", "1 subtasks"),
         (a_task(dependencies=(7, 8, 9, 10)), 0, 0, "complex", "4 dependencies"),
         (a_task(), 4, 0, "complex", "4 subtasks"),
         (a_task(), 0, 5, "complex", "5 phases"),
