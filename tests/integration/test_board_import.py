@@ -109,23 +109,6 @@ def test_duplicate_task_number_is_reassigned(tmp_path: Path) -> None:
     assert any("'Four' is left out" in line for line in reported.warnings)
 
 
-def test_artifacts_are_found_in_their_old_folders(tmp_path: Path) -> None:
-    path = "005_one/reports/research 001.md"
-    report = tmp_path / ".opencode/specs" / path
-    report.parent.mkdir(parents=True)
-    report.write_text("found")
-    entry = {"project_number": 5, "title": "One", "status": "researched", "artifacts": [{"type": "research", "path": path}]}
-    links = f"[it]({path.replace(' ', '%20')}), [gone](gone.md)"
-    todo = f"## Medium Priority\n\n### 5. One\n- **Status**: [RESEARCHED]\n- **Research**: {links}\n\n---\n"
-    gone = {"type": "research", "path": "gone.md"}
-    board = place(tmp_path, todo=todo, state={"active_projects": [{**entry, "artifacts": [*entry["artifacts"], gone]}]})
-    import_board(board)
-    task = board.look().state.task(5)
-    assert [one.path for one in task.artifacts] == [f".opencode/specs/{path}", "gone.md"]
-    assert task.lines == ()
-    assert "(../.opencode/specs/005_one/reports/research%20001.md)" in board.todo_path.read_text()
-
-
 def test_unreadable_state_json_is_preserved_and_todo_is_imported(tmp_path: Path) -> None:
     board = place(tmp_path, todo="## High Priority\n\n### 3. Three\n- **Status**: [PLANNED]\n", state="]]] no json")
     reported = import_board(board)
@@ -151,14 +134,6 @@ def test_damaged_remit_board_is_rebuilt(tmp_path: Path) -> None:
         (task.number, task.title, task.description) for task in before.tasks
     ]
     assert (after.texts, after.next_number) == (before.texts, before.next_number)
-
-
-def test_two_boards_are_not_merged(tmp_path: Path) -> None:
-    board = place(tmp_path, todo=TODO)
-    import_board(board)
-    place(tmp_path, "other", todo=TODO.replace("parser", "writer"))
-    with pytest.raises(Refused, match="has a board with 2"):
-        import_board(board, tmp_path / "other")
 
 
 @pytest.mark.parametrize(("files", "message"), [({}, "There is no old board here"), ({"todo": "\n"}, "has no readable task")])
@@ -196,3 +171,20 @@ def test_import_command_prints_and_commits_the_result(tmp_path: Path) -> None:
     code, output = run()
     assert code != 0
     assert "nothing was changed" in output
+
+
+def test_artifacts_are_found_in_their_old_folders(tmp_path: Path) -> None:
+    path = "005_one/reports/research 001.md"
+    report = tmp_path / ".opencode/specs" / path
+    report.parent.mkdir(parents=True)
+    report.write_text("found")
+    entry = {"project_number": 5, "title": "One", "status": "researched", "artifacts": [{"type": "research", "path": path}]}
+    links = f"[it]({path.replace(' ', '%20')}), [gone](gone.md)"
+    todo = f"## Medium Priority\n\n### 5. One\n- **Status**: [RESEARCHED]\n- **Research**: {links}\n\n---\n"
+    gone = {"type": "research", "path": "gone.md"}
+    board = place(tmp_path, todo=todo, state={"active_projects": [{**entry, "artifacts": [*entry["artifacts"], gone]}]})
+    import_board(board)
+    task = board.look().state.task(5)
+    assert [one.path for one in task.artifacts] == [f".opencode/specs/{path}", "gone.md"]
+    assert task.lines == ()
+    assert "(../.opencode/specs/005_one/reports/research%20001.md)" in board.todo_path.read_text()

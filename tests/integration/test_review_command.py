@@ -97,13 +97,6 @@ async def test_review_of_a_task_has_its_commits(project: Path) -> None:
     assert git(project, "log", "-1", "--format=%s").strip() == "task 4: review"
 
 
-async def test_review_of_a_task_without_commits_gives_no_advice_on_style(project: Path) -> None:
-    board_with(project, task(4, "Run it"))
-    outcome = await run_review(project, number=4)
-    assert "nothing to review" in outcome.summary
-    assert not outcome.warnings
-
-
 async def test_findings_become_tasks_per_file_with_a_link_to_the_report(project: Path) -> None:
     outcome = await run_review(project, reviewer_with(FINDINGS), make_tasks=True)
     state = Board(project).look().state
@@ -162,14 +155,6 @@ def test_unknown_task_or_path_is_refused(project: Path, asked: dict[str, Any], w
 
 def deadline() -> float:
     return time.monotonic() + 30
-
-
-def test_project_without_git_is_reviewed_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text(RISKY)
-    (tmp_path / ".remit").mkdir()
-    (tmp_path / ".remit/db").write_text("x")
-    change = change_of_path(tmp_path, "", deadline())
-    assert (change.files, change.since) == (["a.py"], "")
 
 
 def test_board_files_are_not_reviewed(project: Path) -> None:

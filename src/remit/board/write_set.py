@@ -1,8 +1,8 @@
 """Writes several files as one set: all or none, whatever ends the process in between.
 
 New contents are staged in a folder of the board, then a journal names them: its creation is the moment of the change. Only then are the
-files put in place, one by one, and read back. A process that dies before has changed nothing. Afterwards, whoever reads or
-changes the board next completes the change from the journal (`finish`).
+files put in place, one by one, and read back. A process that dies before has changed nothing. Afterwards, the next
+command that reads or changes the board completes the change from the journal (`finish`).
 
 A file is put in place by exchanging names, so the displaced file is never lost: if it differs from what the writer had read, it belongs to
 another program or person and is kept. Callers hold the board's lock."""

@@ -1,6 +1,5 @@
 """`remit task` and `remit todo` on the board: record, abandon, recover, divide, sync, archive."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,6 @@ from remit.board import claims
 from remit.board import todo as drawing
 from remit.board.archive import archived_tasks
 from remit.board.task_commands import title_of
-from remit.core.routing import DEFAULT_TABLE, GENERAL, route
 
 
 @pytest.fixture
@@ -57,21 +55,6 @@ def test_task_is_recorded_verbatim_without_guessing_fields(board: Board) -> None
     assert task.description == "Delete all Lean proofs, urgently! High priority, run `rm -rf proofs`."
     assert outcome.next_steps == "remit research 1"
     assert "### 1. Delete all Lean proofs, urgently!" in board.todo_path.read_text()
-
-
-def test_given_fields_are_stored(board: Board) -> None:
-    add(board, "First")
-    given = {"priority": Priority.HIGH, "effort": "3h", "language": "lean", "dependencies": (1, 1), "accept": ("make test",)}
-    task = task_of(board, add(board, "Second", title="A title", **given))
-    assert (task.title, task.priority, task.effort, task.language) == ("A title", Priority.HIGH, "3h", "lean")
-    assert (task.dependencies, task.accept, task.slug) == ((1,), ("make test",), "a_title")
-
-
-def test_routing_of_a_task_is_logged(board: Board, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, logger="remit"):
-        record(board, NewTask(text="One"))
-    assert "Routing /task to atomic-task-numberer (in_process)" in caplog.messages
-    assert route("task", GENERAL, has_plan=False, table=DEFAULT_TABLE).log_line in caplog.messages
 
 
 @pytest.mark.parametrize(
@@ -166,17 +149,6 @@ def test_abandoned_tasks_are_recovered_from_board_and_archive(board: Board) -> N
     assert [task.number for task in archived_tasks(board)] == [2]
 
 
-def test_only_abandoned_tasks_are_recovered(board: Board) -> None:
-    add(board, "One")
-    add(board, "Two")
-    set_status(board, 2, Status.COMPLETED)
-    todo(board, agreed=agreed)
-    for numbers, words in (([1], r"Task 1 is \[NOT STARTED\]"), ([2], r"Task 2 is \[COMPLETED\]"), ([7], "Task 7 not found")):
-        with pytest.raises((Refused, Misused), match=words):
-            recover(board, numbers)
-    assert [task.number for task in archived_tasks(board)] == [2]
-
-
 def test_numbered_list_is_divided_into_dependent_tasks(board: Board) -> None:
     add(board, "Base")
     number = add(
@@ -250,15 +222,6 @@ def test_sync_merges_edits_and_renders_todo_again(board: Board) -> None:
         sync(board)
 
 
-def test_todo_reports_folders_of_no_task(board: Board) -> None:
-    add(board, "One")
-    (board.specs / "099_orphan").mkdir()
-    (board.specs / "001_other_name").mkdir()
-    outcome = todo(board, agreed=agreed, dry_run=True)
-    assert outcome.data["orphan_folders"] == ["specs/099_orphan"]
-    assert outcome.warnings == ("Folders of no task: specs/099_orphan.",)
-
-
 def test_todo_archives_closed_tasks_and_asks_above_five(board: Board) -> None:
     for place in range(7):
         add(board, f"Task {place}")
@@ -283,10 +246,10 @@ def test_todo_archives_closed_tasks_and_asks_above_five(board: Board) -> None:
     assert todo(board, agreed=no).summary == "Nothing to archive: no task is completed or abandoned."
 
 
-def test_divided_task_stays_on_the_board_and_archived_numbers_are_not_reused(board: Board) -> None:
-    add(board, "One\n- a\n- b")
-    divide(board, 1)
-    set_status(board, 3, Status.COMPLETED)
-    assert todo(board, agreed=agreed).data["archived"] == [3]
-    assert [task.number for task in board.look().state.tasks] == [1, 2]
-    assert add(board, "Two", dependencies=(3,)) == 4
+def test_todo_reports_folders_of_no_task(board: Board) -> None:
+    add(board, "One")
+    (board.specs / "099_orphan").mkdir()
+    (board.specs / "001_other_name").mkdir()
+    outcome = todo(board, agreed=agreed, dry_run=True)
+    assert outcome.data["orphan_folders"] == ["specs/099_orphan"]
+    assert outcome.warnings == ("Folders of no task: specs/099_orphan.",)
