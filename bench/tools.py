@@ -22,7 +22,7 @@ from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 from bench.figures import Figure, median, milliseconds, percentile
 from bench.sizes import Sizes
 from bench.speed import One, timed_sequence
-from remit.server.mcp.stdio import Lines, Wire
+from remit.server.mcp.stdio import ClientStreams
 
 TARGET_SECONDS = 0.005
 AGENT = """
@@ -101,8 +101,7 @@ async def _serve_floor(stdio: str) -> None:
     server: Server[Any] = Server("floor", on_list_tools=list_tools, on_call_tool=call_tool)
     streams: tuple[Any, ...] = ()
     if stdio == "pipes":
-        wire = Wire(1, lambda: None)
-        streams = (Lines(0, wire), wire)
+        streams = (await ClientStreams.open(0, 1),) * 2
     async with stdio_server(*streams) as (read, write):
         await server.run(read, write, server.create_initialization_options())
 

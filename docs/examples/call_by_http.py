@@ -60,8 +60,8 @@ async def main() -> None:
 
         # Begin it and leave: 202, and where it will be. The key makes asking again safe.
         sleeping = {"target": "sleeper", "parameters": {"seconds": 1}}
-        begun = await client.post("tasks", json=sleeping, headers={"Idempotency-Key": "nap-1"})
-        again = await client.post("tasks", json=sleeping, headers={"Idempotency-Key": "nap-1"})
+        begun = await client.post("tasks", json={**sleeping, "key": "nap-1"})
+        again = await client.post("tasks", json={**sleeping, "key": "nap-1"})
         print(begun.status_code, "the same task:", begun.headers["location"] == again.headers["location"])
         later = await client.get(f"tasks/{begun.json()['taskId']}?wait=30", timeout=60)
         print("later:", later.json()["data"])

@@ -5,9 +5,6 @@ One server in this process serves one project with all APIs on loopback.
 
 import asyncio
 import contextlib
-import os
-import shutil
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +14,6 @@ import pytest
 import pytest_asyncio
 
 from remit import Remit
-from support.apis import agents
 from support.apis.agents import API_AGENTS, POLICY, SETTINGS
 from support.apis.checks import API_CHECKS, Check
 from support.apis.client import ApiClient, Standing
@@ -120,55 +116,6 @@ class Harness:
 
     async def client(self, who: str = "ann", standing: Standing | None = None) -> ApiClient:
         return await self.way(self.served, who, standing)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def by_stdio(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["Alone"]:
-    """Separate `remit mcp` server, started as a client starts it: one process for all checks."""
-    root = tmp_path_factory.mktemp("stdio")
-    (root / ".remit" / "agents").mkdir(parents=True)
-    (root / ".remit" / "policy.cedar").write_text(POLICY)
-    shutil.copy(agents.__file__, root / ".remit" / "agents" / "apis.py")
-    (root / "remit.toml").write_text('builtin_agents = ["compose"]\n[slots_per_agent]\nnarrow = 1\n')
-    opened: asyncio.Future[ApiClient] = asyncio.get_running_loop().create_future()
-    stop = asyncio.Event()
-    client = asyncio.create_task(_connect(root, opened, stop))
-    await asyncio.wait([client, opened], return_when=asyncio.FIRST_COMPLETED)
-    if client.done():
-        await client
-    yield Alone(root, opened.result())
-    stop.set()
-    await client
-
-
-async def _connect(root: Path, opened: "asyncio.Future[ApiClient]", stop: asyncio.Event) -> None:
-    from mcp import StdioServerParameters
-    from mcp.client.client import Client
-    from mcp.client.stdio import stdio_client
-
-    from support.apis.over_mcp import McpClient
-
-    command = ["-m", "remit", "mcp", "--root", str(root)]
-    async with Client(stdio_client(StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ)))) as client:
-        opened.set_result(McpClient(client, has_principals=False))
-        await stop.wait()
-
-
-@dataclass
-class Alone:
-    """Server with a single client, its owner."""
-
-    root: Path
-    api: ApiClient
-
-    async def client(self, who: str = "ann", standing: Standing | None = None) -> ApiClient:
-        return self.api
-
-
-@pytest.mark.parametrize("check", API_CHECKS, ids=lambda check: check.__name__)
-async def test_mcp_over_stdio_passes_the_check(check: Check, by_stdio: Alone) -> None:
-    async with asyncio.timeout(60):
-        await check(by_stdio)
 
 
 @pytest.mark.parametrize("check", API_CHECKS, ids=lambda check: check.__name__)

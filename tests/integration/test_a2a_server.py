@@ -177,18 +177,6 @@ async def test_tasks_are_the_same_after_a_restart(tmp_path: Path) -> None:
         assert state_name(await one_task(client, message("blue", task_id=waiting_task.id))) == "COMPLETED"
 
 
-async def test_tasks_are_listed_by_context_in_pages(harness: Harness) -> None:
-    from a2a.types import ListTasksRequest
-
-    for binding in BINDINGS:
-        client = await harness.client(binding, token=harness.token(f"lister-{BINDINGS.index(binding)}"), streaming=False)
-        done = [await one_task(client, message(skill="echo", data={"text": "x"}, context_id="talk")) for _ in range(3)]
-        await one_task(client, message(skill="echo", data={"text": "x"}, context_id="other"))
-        first = await client.list_tasks(ListTasksRequest(context_id="talk", page_size=2))
-        rest = await client.list_tasks(ListTasksRequest(context_id="talk", page_size=2, page_token=first.next_page_token))
-        assert [[task.id for task in page.tasks] for page in (first, rest)] == [[done[2].id, done[1].id], [done[0].id]], binding
-
-
 async def test_public_card_shows_anonymous_callers_only_how_to_authenticate(tmp_path: Path) -> None:
     import httpx
     from a2a.types import GetExtendedAgentCardRequest

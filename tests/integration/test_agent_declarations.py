@@ -12,7 +12,6 @@ from remit.testing import Call, Reply, Say, ScriptedModels, Stray, valid_return
 from remit.testing.models.turns import Script
 from support.cli import typed
 
-READING = "worker.read_file, worker.list_files, worker.search_files"
 DONE = Reply(lambda request: Say(valid_return(request)))
 
 
@@ -41,8 +40,8 @@ def write(root: Path, name: str, head: str = "", body: str = "You are short.", f
     return place
 
 
-def new(name: str, model: str = "", tools: str = READING, description: str = "", *, root: Path) -> int:
-    return typed("agents new")(root, name, model, tools, description)
+def new(name: str, description: str = "", *, root: Path) -> int:
+    return typed("agents new")(root, name, description)
 
 
 MODEL = "remit:\n  kind: model\n"
@@ -134,7 +133,7 @@ async def test_role_bound_to_a_model_writes_through_the_worker(tmp_path: Path) -
 async def test_agent_created_by_agents_new_can_be_delegated_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "notes.txt").write_text("hello\n")
     reading = Call("delegate", target="worker", operation="read_file", parameters={"path": "notes.txt"})
-    assert new("scout", "", READING, "Finds: things # here", root=tmp_path) == 0
+    assert new("scout", "Finds: things # here", root=tmp_path) == 0
     output = capsys.readouterr().out
     async with project(tmp_path, [reading, DONE]) as (remit, _):
         result = await remit.delegate("scout", task="What is in notes.txt?")
@@ -148,32 +147,20 @@ async def test_agent_created_by_agents_new_can_be_delegated_to(tmp_path: Path, c
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "fault"),
+    ("name", "fault"),
     [
-        ("../evil", {}, "not a name for an agent"),
-        ("worker", {}, "There is an agent 'worker'"),
-        ("scout", {}, "There is an agent 'scout'"),
-        ("one", {"model": "nobody:x"}, "names no model"),
-        ("one", {"tools": "worker.red_file"}, "did you mean worker.read_file"),
-        ("one", {"tools": "helpr"}, "there is no agent 'helpr'"),
-        ("one", {"tools": "Bash(git *)"}, "left out"),
+        ("../evil", "not a name for an agent"),
+        ("worker", "There is an agent 'worker'"),
+        ("scout", "There is an agent 'scout'"),
+        ("_draft", "cannot be the name"),
+        ("new", "cannot be the name"),
+        ("planner", "is a role of the board"),
     ],
 )
-def test_agents_new_refuses_invalid_names_models_and_tools(tmp_path: Path, name: str, options: dict[str, str], fault: str) -> None:
+def test_agents_new_refuses_names_that_cannot_be_used(tmp_path: Path, name: str, fault: str) -> None:
     write(tmp_path, "scout", MODEL)
     before = sorted(path.name for path in tmp_path.rglob("*"))
     with pytest.raises(Misused) as raised:
-        new(name, options.get("model", ""), options.get("tools", READING), root=tmp_path)
+        new(name, root=tmp_path)
     assert fault in raised.value.message
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
-
-
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [("README", "would not be read"), ("_draft", "would not be read"), ("new", "is a command"), ("planner", "remit roles planner --write")],
-)
-def test_agents_new_refuses_names_that_are_never_loaded(tmp_path: Path, name: str, why: str) -> None:
-    """A read-only agent in the place of a board role would write no plan."""
-    with pytest.raises(Misused, match=why):
-        new(name, root=tmp_path)
-    assert not (tmp_path / ".remit/agents").exists()

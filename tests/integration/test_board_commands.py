@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +27,7 @@ def test_tasks_are_added_shown_and_drawn(tmp_path: Path) -> None:
     assert drawn.stdout == "a.svg: 2 tasks\na.html: 2 tasks\n"
     assert (tmp_path / "a.svg").read_text().startswith("<svg ")
     page = remit(tmp_path, "board", "2")
-    assert "depends on   1 Fix the parser [NOT STARTED]" in page.stdout
+    assert re.search(r"dependencies +1 Fix the parser \[NOT STARTED\]", page.stdout)
 
 
 @pytest.mark.parametrize(

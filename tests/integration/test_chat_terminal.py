@@ -31,7 +31,6 @@ def test_chat_session_from_start_to_exit(project: Path) -> None:
         chat.type("\x04")
         assert chat.exit_code() == 0
         assert "Traceback" not in chat.text
-    assert (project / ".remit" / "chat_history").stat().st_mode & 0o077 == 0
 
 
 def _message_with_a_tree(chat: Terminal) -> None:

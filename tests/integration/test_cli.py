@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -195,7 +196,7 @@ def test_agents_lists_parameters_and_load_problems(tmp_path: Path) -> None:
     assert {"echo", "slow", "again"} <= {agent["name"] for agent in listed["agents"]}
     assert any("bad.py (line 1): RuntimeError: oops" in problem for problem in listed["problems"])
     one = remit(tmp_path, "agents", "echo").stdout
-    assert "  from       .remit/agents/mine.py:echo\n" in one
+    assert re.search(r"source +\.remit/agents/mine\.py:echo\n", one)
     assert "Say it again." in one
     for name, output in (("ecko", "Did you mean echo?"), ("half", "half is declared in .remit/agents/half.md but was not loaded: ")):
         done = remit(tmp_path, "agents", name)

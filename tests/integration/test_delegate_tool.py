@@ -15,7 +15,6 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
 from remit import Context, DelegateError, DelegateTool, Remit, Unavailable, agent
-from support.apis.agents import ROLES
 
 ROOT = Path(__file__).parents[2]
 
@@ -216,9 +215,8 @@ def test_agent_file_is_listed_and_callable(project: Path) -> None:
     schema = json.loads(run_remit(project, "tool", "schema").stdout)["inputSchema"]
     assert "letters" in schema["properties"]["target"]["enum"]
     assert {"count", "first"} <= set(schema["properties"]["operation"]["enum"])
-    listed = run_remit(project, "agents", "letters").stdout
-    assert "count" in listed
-    assert "The first lines of a file." in listed
+    assert "letters.count" in run_remit(project, "agents", "letters").stdout
+    assert "The first lines of a file." in run_remit(project, "agents", "letters.first").stdout
     for arguments in (("letters", "count"), ("letters.count",)):
         done = run_remit(project, "delegate", *arguments, "path=letter.txt", "minLength=4", "--json")
         assert json.loads(done.stdout)["data"] == 3
@@ -252,13 +250,6 @@ def test_failed_call_is_reported_in_json_and_exit_code(project: Path, arguments:
     assert (done.returncode, json.loads(done.stdout)["error"]["code"]) == (exits, code)
 
 
-@pytest.mark.parametrize("arguments", [("call",), ("call", "{"), ("call", "@nowhere"), ("nonsense",), ("call", "@/dev")])
-def test_unreadable_call_is_reported_in_one_line(project: Path, arguments: tuple[str, ...]) -> None:
-    done = run_remit(project, "tool", *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "Error" in done.stderr
-
-
 def test_ctrl_c_cancels_the_call_and_prints_the_result(tmp_path: Path) -> None:
     (tmp_path / ".remit" / "agents").mkdir(parents=True)
     (tmp_path / ".remit" / "agents" / "slow.py").write_text(
@@ -275,25 +266,3 @@ def test_ctrl_c_cancels_the_call_and_prints_the_result(tmp_path: Path) -> None:
         rest = calling.stdout.read()
     assert calling.returncode == 130
     assert json.loads(rest.splitlines()[-1])["data"]["result"]["taskState"] == "CANCELLED"
-
-
-def test_unknown_operation_lists_the_existing_ones(project: Path) -> None:
-    for arguments in (("letters", "cuont"), ("letters.cuont",)):
-        done = run_remit(project, "delegate", *arguments, "path=letter.txt")
-        assert done.returncode == 5
-        assert "Did you mean count? Operations: count, first." in done.stderr
-    unknown = run_remit(project, "delegate", "lettres", "count", "path=letter.txt")
-    assert (unknown.returncode, "Did you mean letters?" in unknown.stderr) == (5, True)
-    assert "letters needs an operation" in run_remit(project, "delegate", "letters", "path=letter.txt").stderr
-
-
-def test_built_in_agents_are_listed_separately(project: Path) -> None:
-    output = run_remit(project, "agents").stdout
-    assert output.index("letters.count") < output.index("Built in:")
-    assert "no agents of its own" not in output
-    listed = json.loads(run_remit(project, "agents", "--json").stdout)["agents"]
-    assert [one["name"] for one in listed if not one["built_in"]] == ["letters.count", "letters.first"]
-    built_in = {one["name"].partition(".")[0] for one in listed if one["built_in"]}
-    assert built_in == {"worker", "researcher", "coder", "compose", "assistant", "results", *ROLES}
-    assert output.index("Built in:") < output.index("Roles of the board:")
-    assert [one["built_in"] for one in listed] == sorted(one["built_in"] for one in listed)

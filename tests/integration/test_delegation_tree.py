@@ -185,15 +185,6 @@ async def test_killed_client_does_not_cancel_its_delegation(project: Path) -> No
     assert [(r.agent, r.state) for r in tree] == [("watches", State.COMPLETED), ("lasts", State.COMPLETED)]
 
 
-async def test_project_with_a_long_path_can_be_reached(tmp_path: Path) -> None:
-    """The address of a Unix socket has at most 107 bytes; paths may be longer."""
-    deep = tmp_path / ("a-rather-long-name-of-a-folder-" * 4) / ("und-noch-tiefer-größer-" * 4)
-    deep.mkdir(parents=True)
-    result, tree = await delegated(make_project(deep), "one", way="library", names=["echo"])
-    assert result.data["status"] == "completed"
-    assert [r.agent for r in tree] == ["one", "echo"]
-
-
 async def test_caller_token_is_never_written_to_disk(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     kept = tmp_path_factory.mktemp("beside") / "token"
     result, tree = await delegated(project, "tells", file=str(kept))

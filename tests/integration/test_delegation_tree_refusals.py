@@ -13,7 +13,7 @@ from typing import IO, Any
 import pytest
 from tree_project import PYTHON, clean_environment, make_project, secret_in
 
-from remit import Context, EventKind, Misused, Refused, Remit, Unavailable, agent
+from remit import Context, EventKind, Misused, Remit, agent
 from remit.agents import (
     attach_client,  # noqa: F401 - imported before a test changes the version
     attach_server,
@@ -71,30 +71,6 @@ async def test_stolen_token_is_refused_and_recorded(owner: Remit, tmp_path: Path
     assert "tells" in str(entry)
 
 
-async def test_token_used_by_another_agent_is_refused(owner: Remit, tmp_path: Path) -> None:
-    handle, token = await started(owner, tmp_path)
-    script = tmp_path / "thief.py"
-    script.write_text(f"import os; os.environ['REMIT_CALLER'] = {token.encode()!r}\n" + _THIEF)
-    owner.register(agent("thief", isolation="process")(_thief))
-    result = await owner.delegate("thief", script=str(script))
-    assert "CALLER_REFUSED" in result.data, result
-    assert "used outside the processes" in result.data
-    await handle.cancel()
-
-
-_THIEF = """
-from remit import RemitError, run
-try:
-    print(run("echo", root="/", parameters={"word": "stolen"}).data)
-except RemitError as error:
-    print(error.code, error)
-"""
-
-
-def _thief(script: str) -> str:
-    return subprocess.run([PYTHON, script], capture_output=True, text=True).stdout
-
-
 async def test_altered_and_forged_tokens_are_refused(owner: Remit, tmp_path: Path) -> None:
     handle, token = await started(owner, tmp_path)
     other = token._replace(secret=new_secret())
@@ -142,16 +118,6 @@ async def test_token_of_an_inline_agent_is_valid_for_its_descendants_only(projec
     assert result.data == 0
     assert json.loads(kept.read_text())["error"]["code"] == "CALLER_REFUSED"
     assert [r.agent for r in tree] == ["spawns", "echo"]
-
-
-async def test_empty_token_means_no_caller(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REMIT_CALLER", "")
-    async with Remit.open(project) as remit:
-        assert (await remit.delegate("echo", word="w")).metadata.delegation_depth == 1
-    monkeypatch.setenv("REMIT_CALLER", "anything")
-    with pytest.raises(Refused, match="altered"):
-        async with Remit.open(project):
-            pass
 
 
 async def test_silent_connections_are_closed_and_block_no_other(owner: Remit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,19 +171,6 @@ async def test_token_is_not_sent_to_another_process_at_the_address(owner: Remit,
         assert f"Another process listens for the owner of this tree: process {pid}" in str(error)
         assert heard.readline() == "b''\n", "it received nothing"
     await handle.cancel()
-
-
-async def test_owner_with_another_protocol_version_is_refused(owner: Remit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    @agent("attaches")
-    async def attaches() -> str:
-        with pytest.raises(Unavailable, match="incompatible version of remit"):
-            async with Remit.open("/"):
-                pass
-        return "refused"
-
-    owner.register(attaches)
-    monkeypatch.setattr(attach_server, "VERSION", 99)
-    assert (await owner.delegate("attaches")).data == "refused"
 
 
 async def test_remit_opened_outside_an_agent_is_refused_inside(tmp_path: Path) -> None:

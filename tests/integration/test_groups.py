@@ -27,7 +27,7 @@ agent = "team"
 
 def test_configured_group_is_delegated_to_shown_and_explained(tmp_path: Path) -> None:
     (tmp_path / "remit.toml").write_text(PROJECT)
-    assert "team: one, two, by success" in run("routes", cwd=tmp_path).stdout
+    assert run("routes", "--json", cwd=tmp_path).json()["groups"] == [{"group": "team", "members": ["one", "two"], "by": "success"}]
     done = run("delegate", "team", "task=x", "--json", cwd=tmp_path).json()
     assert (done["status"], done["metadata"]["route"]["chosen"]) == ("completed", "two")
     assert "two" in run("show", cwd=tmp_path).stdout

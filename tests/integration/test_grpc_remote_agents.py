@@ -200,16 +200,6 @@ async def test_work_of_a_lost_instance_is_retried_only_if_repeatable(harness: Ha
         assert second.orders == []
 
 
-async def test_work_that_kills_its_agents_is_abandoned(harness: Harness) -> None:
-    async def dies(remote: RemoteAgent, order: Any) -> None:
-        await remote.die()
-
-    for _ in range(7):
-        await joined(harness, does=dies, is_safe_to_repeat=True)
-    returned = await harness.remit.delegate("words.count", parameters={}, timeout=20)
-    assert returned.errors[0].code == "AGENT_UNAVAILABLE"
-
-
 async def test_instance_without_heartbeats_is_removed(tmp_path: Path) -> None:
     async with remote_agent_harness(tmp_path, heartbeat_seconds=0.2) as harness:
         remote = await joined(harness, does=forever)
@@ -334,9 +324,8 @@ async def test_return_cannot_claim_existing_files(harness: Harness, tmp_path: Pa
     assert (returned.status, returned.artifacts) == ("failed", ())
 
 
-async def test_agent_name_belongs_to_one_principal_while_in_use(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_agent_name_belongs_to_one_principal_while_in_use(harness: Harness) -> None:
     """Otherwise another principal would receive its work, parameters and delegation tokens."""
-    monkeypatch.setattr("remit.server.grpc.registry.BACK_SECONDS", 0.1)
     first = await joined(harness, harness.token("first", SERVE_ONLY), is_safe_to_repeat=True, does=forever)
     second = harness.token("second", SERVE_ONLY)
     assert trailer(await refusal(RemoteAgent(harness, second).register()), "remit-code") == "NAME_TAKEN"

@@ -83,15 +83,6 @@ async def test_depth_path_deadline_and_trace_continue_with_the_relay_grant(tmp_p
         )
 
 
-async def test_depth_and_path_are_ignored_without_the_relay_grant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with grpc_harness(tmp_path / "far", agents=(*AGENTS, place), addresses=["127.0.0.1:0"]) as remote_server:
-        monkeypatch.setenv("FAR_TOKEN", remote_server.token("stranger"))
-        local_settings = declared(remote_server.address, "place", token_variable="FAR_TOKEN")
-        async with Remit.open(tmp_path / "near", settings=local_settings) as local:
-            data = (await local.delegate("far-place", timeout=20)).unwrap()
-            assert (data["depth"], data["path"]) == (1, ["token:stranger", "place"])
-
-
 async def test_local_deadline_applies_and_partial_work_is_kept(tmp_path: Path) -> None:
     async with both(tmp_path, "hurried", "slow") as (local, remote_server):
         early = await local.delegate("far-hurried", timeout=1.5)
@@ -99,18 +90,6 @@ async def test_local_deadline_applies_and_partial_work_is_kept(tmp_path: Path) -
         late = await local.delegate("far-slow", timeout=1.0)
         assert (late.status, late.stop_reason) == ("partial", "deadline")
         await until(lambda: not remote_server.remit.engine.live())  # the remote task has ended too
-
-
-async def test_cancel_stops_the_remote_task(tmp_path: Path) -> None:
-    async with both(tmp_path, "slow") as (local, remote_server):
-        handle = await local.start("far-slow", timeout=60)
-        await until(lambda: remote_server.remit.engine.live())
-        remote = next(iter(remote_server.remit.engine.live()))
-        await asyncio.sleep(0.2)
-        await local.cancel(handle.session_id, "enough")
-        finished = await remote_server.remit.result(remote, wait_seconds=60)
-        assert finished is not None
-        assert (await remote_server.remit.describe(remote)).state == "cancelled"
 
 
 async def test_broken_connection_is_resumed_by_task_id(tmp_path: Path) -> None:

@@ -312,14 +312,6 @@ async def test_flaky_acceptance_is_repeated_once_and_recorded(tmp_path: Path, tm
     assert any(words.startswith("Flaky:") for words in outcome.warnings)
 
 
-async def test_unmerged_work_is_named_with_the_command_that_merges_it(tmp_path: Path) -> None:
-    board, writer = made_board(tmp_path), Writer(writes("new.txt"), merge=False)
-    outcome = await writer.implement(board)
-    assert (outcome.status, status(board)) == ("partial", "partial")
-    assert "remit workspaces 1 --merge" in outcome.next_steps
-    assert "new.txt" not in git(tmp_path, "ls-tree", "--name-only", "main").split()
-
-
 async def test_protected_files_are_not_merged(tmp_path: Path) -> None:
     board = made_board(tmp_path)
 
@@ -365,16 +357,6 @@ async def test_queue_merges_a_delegation_only_if_the_merged_tree_passes(tmp_path
     is_green = accept == GREEN
     assert [str(result.status), *(error.code for error in result.errors)] == (["completed"] if is_green else ["partial", "MERGE_RED"])
     assert ("new.txt" in git(tmp_path, "ls-tree", "--name-only", "main").split()) is is_green
-
-
-async def test_queue_does_not_merge_a_delegation_without_acceptance(tmp_path: Path) -> None:
-    made_board(tmp_path)
-
-    async with Remit.open(tmp_path, agents=[committing()]) as remit:
-        result = await remit.delegate("writer", path="new.txt")
-    assert str(result.status) == "partial"
-    assert "[workspace] accept" in result.errors[0].message
-    assert log(tmp_path) == ["begin"]
 
 
 async def test_cancelled_delegation_does_not_land(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -568,20 +550,6 @@ async def test_user_can_merge_work_despite_the_verdict(tmp_path: Path) -> None:
     assert (merged.status, status(board, 1), status(board, 2)) == ("completed", "completed", "implementing")
     assert git(tmp_path, "show", "main:new.txt") == "new\n"
     assert clean(tmp_path)
-
-
-async def test_landed_work_is_read_instead_of_a_cached_result(tmp_path: Path) -> None:
-    @agent("reader", cache="1h", effects=("read",))
-    async def reader(ctx: Context) -> bool:
-        return (ctx.workspace / "new.txt").exists()
-
-    board, writer = made_board(tmp_path), Writer(writes("new.txt"), merge=False)
-    await writer.implement(board)
-    async with Remit.open(tmp_path, agents=[*writer.agents(), reader], recover=False) as remit:
-        before = [await remit.delegate("reader") for _ in range(2)]
-        assert ([one.data for one in before], "cached_from" in before[1].metadata.extra) == ([False, False], True)
-        assert (await merge_work(remit, board, 1)).status == "completed"
-        assert (await remit.delegate("reader")).data is True
 
 
 async def test_work_that_landed_before_a_kill_is_read_instead_of_a_cached_result(tmp_path: Path) -> None:

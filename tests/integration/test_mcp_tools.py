@@ -1,11 +1,9 @@
 """The six tools of `remit mcp`, called by the SDK's client over HTTP: descriptions, results, refusals and progress."""
 
-import http.client
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from mcp.client.client import Client
@@ -76,12 +74,8 @@ async def test_tool_schemas_list_the_agents_in_old_and_new_protocol_revisions(ad
     [
         ({"parameters": {}}, "INVALID_TARGET", "slow"),
         ({"target": "text", "parameters": {}}, "INVALID_OPERATION", "count, write"),
-        ({"target": "noop", "operation": "count", "parameters": {}}, "INVALID_OPERATION", "Leave operation out"),
         ({"target": "text", "operation": "count", "parameters": [1]}, "INVALID_PARAMETERS", "object"),
-        ({"target": "noop", "parameters": {}, "path": "README.md"}, "INVALID_PARAMETERS", "parameters"),
-        ({"target": "noop", "parameters": {}, "timeout": "soon"}, "INVALID_PARAMETERS", "milliseconds"),
         ({"target": "noop", "parameters": {}, "accept": "true"}, "INVALID_PARAMETERS", "accept"),
-        ({"target": "noop", "parameters": {}, "key": 5}, "INVALID_PARAMETERS", "key"),
         ({"target": "noop", "parameters": {}, "wait_ms": True}, "INVALID_PARAMETERS", "wait_ms"),
         ({"target": "noop", "parameters": {}, "waitMs": 1, "wait_ms": 1}, "INVALID_PARAMETERS", "twice"),
     ],
@@ -203,27 +197,3 @@ async def test_delegate_many_returns_all_results_if_some_fail(ask: Any) -> None:
     assert [one["state"] for one in content["results"]] == ["running", "failed", "refused", "completed", "completed", "refused"]
     assert (content["finished"], content["running"], content["results"][4]["data"]) == (5, 1, 2)
     await ask("delegation_cancel", {"session_id": content["results"][0]["session_id"]})
-
-
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({"Host": "evil.example.com"}, 421),
-        ({"Host": "evil.example.com:80"}, 421),
-        ({"Origin": "http://evil.example.com"}, 403),
-        ({"Origin": "null"}, 403),
-        ({}, 200),
-        ({"Origin": "http://localhost:3000"}, 200),
-    ],
-)
-def test_foreign_host_and_origin_headers_are_refused(address: str, headers: dict[str, str], status: int) -> None:
-    """DNS rebinding: Host and Origin are checked."""
-    place = urlsplit(address)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port or 0, timeout=10)
-    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "page", "version": "1"}}
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
-    sent = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers}
-    for path in (place.path, f"{place.path}/"):
-        connection.request("POST", path, body, sent)
-        assert connection.getresponse().status == status
-        connection.close()

@@ -31,12 +31,11 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_metric_has_its_threshold_and_description(counted: Path) -> None:
+def test_metric_beyond_its_threshold_is_marked(counted: Path) -> None:
     wide = remit(counted, "metrics", "--since", "1h", env={**os.environ, "COLUMNS": "140", "PYTHONIOENCODING": "utf-8"})
     line = next(line for line in wide.stdout.splitlines() if line.startswith("delegation.success_rate"))
     assert "! 75.0 % (15 of 20)" in line
     assert "< 95 %" in line
-    assert "completed, of those" in line
 
 
 def test_metrics_of_an_empty_project_are_zero(tmp_path: Path) -> None:

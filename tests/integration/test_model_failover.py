@@ -154,16 +154,6 @@ async def test_failing_model_is_skipped_and_retried_after_a_pause() -> None:
         assert (await ask(models)).reply.model == "m1"
 
 
-async def test_circuit_breaker_never_skips_the_only_model() -> None:
-    answers: list[Any] = [Fail(500)]
-    async with ScriptedModels(lambda _: answers[0]) as server, chain(server) as models:
-        for _ in range(FAILURES + 1):
-            with pytest.raises(Unavailable):
-                await ask(models)
-        answers[0] = Say("Well again.")
-        assert (await ask(models)).reply.text == "Well again."
-
-
 async def test_model_without_a_key_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     async with ScriptedModels([Say("Here.")]) as server:

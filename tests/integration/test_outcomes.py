@@ -12,8 +12,7 @@ import pytest
 
 from remit import Clock, Context, Evidence, Remit, Return, State, Status, StopReason, agent, call
 from remit.core import ids
-from remit.testing import ManualClock, Scripted, answer, hang, wait
-from support.engine_samples import code_of
+from remit.testing import ManualClock, Scripted, answer, wait
 
 
 def dated_by(clock: ManualClock) -> Clock:
@@ -40,15 +39,6 @@ async def test_answer_is_kept_if_the_deadline_falls_into_acceptance(tmp_path: Pa
     assert result.status is Status.PARTIAL
     assert "'precious': 1" in str(result.data)
     assert [artifact.path for artifact in result.artifacts] == ["report.md"]
-
-
-async def test_caller_with_a_shared_key_is_answered_by_its_own_deadline(tmp_path: Path) -> None:
-    holder = Scripted("holder", hang())
-    async with Remit.open(tmp_path, agents=[holder]) as remit:
-        held = await remit.start("holder", key="k", timeout=60)
-        result = await remit.delegate("holder", key="k", timeout=0.2)
-        assert (result.status, code_of(result), result.session_id) == (Status.PARTIAL, "TIMEOUT", held.session_id)
-        assert (await remit.describe(held.session_id)).state is State.RUNNING, "the first delegation continues"
 
 
 async def test_checkpoints_and_progress_of_children_reset_the_idle_timeout(tmp_path: Path) -> None:
@@ -180,15 +170,3 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.syspath_prepend(str(site))
     yield site
     sys.modules.pop("greeters", None)
-
-
-async def test_agents_of_installed_packages_are_found_by_entry_point(installed: Path) -> None:
-    project = installed.parent / "project"
-    (project / ".remit" / "agents").mkdir(parents=True)
-    (project / ".remit" / "agents" / "leaves.py").write_text("import sys\nsys.exit(3)\n")
-    async with Remit.open(project) as remit:
-        assert (await remit.delegate("greets", name="Ada")).data == "Hello, Ada."
-        problems = "\n".join(remit.directory.problems)
-    assert "entry point broken: AttributeError" in problems
-    assert "entry point leaves: SystemExit: 3" in problems
-    assert "leaves.py (line 2): SystemExit: 3" in problems

@@ -43,20 +43,6 @@ def test_cached_results_are_reused_listed_and_cleared(tmp_path: Path) -> None:
     assert run("delegate", "lister", "folder=folder", "--cache", "often", cwd=tmp_path).code != 0
 
 
-def test_cache_option_caches_a_worker_operation(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("one")
-
-    def read(*options: str) -> bool:
-        done = run("delegate", "worker", "read_file", "path=a.txt", "--json", *options, cwd=tmp_path).json()
-        assert done["status"] == "completed"
-        return "cached_from" in done["metadata"]
-
-    assert [read("--cache", "10m"), read("--cache", "10m"), read()] == [False, True, False]
-    (tmp_path / "a.txt").write_text("two")
-    assert not read("--cache", "10m")
-    assert run("delegate", "worker", "write_file", "path=a.txt", "content=x", "--cache", "10m", cwd=tmp_path).code != 0
-
-
 def test_cache_for_an_agent_that_writes_is_refused(tmp_path: Path) -> None:
     (tmp_path / "remit.toml").write_text(PROJECT.replace('effects = ["read"]\n', ""))
     shown = run("agents", cwd=tmp_path)

@@ -1,8 +1,6 @@
 """The service behind every API: ownership of tasks, cancelled calls, and the grants and budget of a principal."""
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -157,66 +155,6 @@ async def test_all_trees_of_a_principal_share_its_budget(remit: Remit) -> None:
     assert spent.stop_reason is StopReason.BUDGET
     assert (await done(service, richer, "quick")).stop_reason is StopReason.REFUSED
     assert (await done(service, call(principal("token:rich")), "quick")).ok
-
-
-CHILD = """
-import asyncio, sys
-from remit import Remit, agent
-from remit.server.tokens import Grants, Principal
-from remit.core.budget import Budget, Limits
-from remit.server.service import Call, Service
-
-@agent("goes-on", isolation="inline", timeout=60, resumable=True)
-async def goes_on(ctx):
-    ctx.spend(tokens=7)
-    ctx.progress("spent")
-    await asyncio.sleep(0.1)
-    print(ctx.session_id, flush=True)
-    await asyncio.sleep(60)
-
-async def main():
-    async with Remit.open(sys.argv[1], agents=[goes_on]) as remit:
-        budget = Budget(Limits(tokens=10), opened_at=0.0)
-        who = Principal(name="token:poor", grants=Grants(max_depth=1, tree=Limits(tokens=100)), budget=budget)
-        call = Call(principal=who, api="grpc", session="talk", traceparent="00-" + "1" * 32 + "-" + "2" * 16 + "-01")
-        handle = await Service(remit).begin(call, {"target": "goes-on"})
-        await handle.result()
-
-asyncio.run(main())
-"""
-
-
-async def test_principal_and_its_budget_survive_a_killed_server(tmp_path: Path) -> None:
-    """A restored delegation has the same principal and the same limits."""
-    left: list[Any] = []
-
-    @agent("goes-on", isolation="inline", timeout=60, resumable=True)
-    async def goes_on(ctx: Context) -> dict[str, Any]:
-        left.append(ctx.budget.tokens)
-        child = await ctx.delegate("quick")
-        ctx.spend(tokens=1)
-        return {"codes": [error.code for error in child.errors]}
-
-    command = [sys.executable, "-c", CHILD, str(tmp_path)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220
-    assert process.stdout is not None
-    session_id = (await asyncio.to_thread(process.stdout.readline)).strip()
-    process.kill()
-    process.wait(10)
-    process.stdout.close()
-    async with Remit.open(tmp_path, agents=[goes_on, quick]) as remit:
-        service, who = Service(remit), Principal(name="token:poor", budget=Budget(Limits(tokens=10), opened_at=remit.loop.time()))
-        result = await service.result(call(who), session_id, 10)
-        assert result.data == {"codes": ["MAX_DEPTH_EXCEEDED"]}
-        assert left == [3], "the limits of its principal are kept with the record"
-        record = await service.record(call(who), session_id)
-        assert record.caller_info is not None
-        assert (record.caller_info.principal, record.caller_info.door, record.caller_info.session) == ("token:poor", "grpc", "talk")
-        assert (record.caller_info.traceparent, record.attempt) == ("00-" + "1" * 32 + "-" + "2" * 16 + "-01", 2)
-        budget = await remit.engine.principal_budget("token:poor")
-        assert (budget.delegations, budget.tokens, budget.alive) == (1, 8, 0)
-        assert (await done(service, call(who), "quick")).ok
-        assert budget.limits == Limits(tokens=10)
 
 
 async def test_composition_is_limited_to_granted_agents(remit: Remit) -> None:

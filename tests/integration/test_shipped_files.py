@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,14 +14,14 @@ from typing import Any
 import pytest
 
 from collector import collecting
-from remit import Remit, RemitError, Return, Status, new_session_id
+from remit import Remit, RemitError, Return, Status
 from remit.runtime import shipment as shipping
 from support import cli
 from support.audit import audit_log
-from support.postgres import PostgresServer, new_schema, postgres_server
+from support.postgres import PostgresServer, new_schema
 from support.repository import begin, git
-from support.s3 import BUCKET, BlobStore, Manifest, S3Server, ShippedFile, s3_server
-from support.temporal_server import TemporalServer, temporal_server
+from support.s3 import BUCKET, BlobStore, Manifest, S3Server, ShippedFile
+from support.temporal_server import TemporalServer
 
 AGENTS = """
 import asyncio, os
@@ -89,24 +88,6 @@ async def fails() -> None:
 async def asks(ctx: Context) -> None:
     await ctx.delegate("fails")
 """
-
-
-@pytest.fixture(scope="module")
-def temporal() -> Iterator[TemporalServer]:
-    with temporal_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with postgres_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with s3_server() as server:
-        yield server
 
 
 @dataclass
@@ -372,14 +353,6 @@ async def test_manifest_that_differs_from_the_record_is_refused(machines: Machin
     assert not (machines.here / "a.md").exists()
 
 
-def test_pruning_removes_the_files_of_pruned_delegations(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = asyncio.run(machines.delegate("writer", files={"a.md": "soon forgotten"}))
-    monkeypatch.setattr("remit.stores.blobs.KEPT_SECONDS", 0.0)
-    forgotten = cli.run("prune", "--older-than", "0.00001h", "--json", cwd=machines.here)
-    assert forgotten.code == 0, forgotten.stderr
-    assert machines.blobs.manifest(done.session_id) is None
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [({"blobs": None}, "requires an object store"), ({"blobs": "file:///dev/null/x"}, "cannot be used")],
@@ -391,34 +364,3 @@ async def test_shipping_without_an_object_store_is_refused(machines: Machines, c
     with pytest.raises(RemitError, match=message):
         async with machines.open(machines.here):
             pass
-
-
-def test_diff_that_is_uploaded_and_the_one_at_the_end_are_two_files(tmp_path: Path) -> None:
-    project, scratch = tmp_path / "project", tmp_path / "scratch"
-    project.mkdir()
-    scratch.mkdir()
-    begin(project)
-    (project / ".gitignore").write_text(".remit/\n")
-    git(project, "add", ".")
-    git(project, "commit", "-qm", "begin")
-    session_id = new_session_id()
-    workspace, _ = shipping.open_workspace(project, session_id, shipping.WorkspaceKind.WORKTREE, earlier=None, seconds=30)
-    (workspace.tree / "first.txt").write_text("1\n")
-
-    class Slow(BlobStore):
-        def put(self, descriptor: int, sha256: str | None = None) -> tuple[str, int]:
-            """The agent ends while its diff is being uploaded."""
-            if os.pread(descriptor, 4, 0) == b"diff" and not list(scratch.iterdir()):
-                (workspace.tree / "second.txt").write_text("2\n")
-                shipping.take_changes(workspace, message="end", diff_in=scratch)
-            return super().put(descriptor, sha256)
-
-    blobs = Slow(f"file://{tmp_path}/blobs")
-    shipping.Shipment(blobs, project, session_id, 1, "here").sync([], None, workspace)
-    manifest = blobs.manifest(session_id)
-    assert manifest is not None
-    uploaded = next(file for file in manifest.files if file.path.endswith(".diff"))
-    with (tmp_path / "diff").open("w+b") as file:
-        blobs.get(uploaded.sha256, uploaded.size, file.fileno())
-    contents = [(tmp_path / "diff").read_text(), (scratch / "changes.diff").read_text()]
-    assert [("first.txt" in text, "second.txt" in text) for text in contents] == [(True, False), (True, True)]

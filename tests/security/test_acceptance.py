@@ -1,6 +1,5 @@
 """Acceptance commands run code that an agent wrote. In the sandbox it reaches only the workspace, and real test suites still pass."""
 
-import asyncio
 import json
 import os
 import shutil
@@ -17,15 +16,14 @@ from typing import Any
 
 import pytest
 
-from remit import Context, Remit, Return, Settings, agent
-from remit.runtime.verify import AcceptanceSite
+from remit import Context, Remit, Return, agent
 from remit.system.sandbox import probe as probes
 from support import cli
 from support.pace import wait_until
 
 pytestmark = pytest.mark.skipif(not probes.probe().has_bubblewrap, reason="bubblewrap does not work here")
 PACKAGES = next(Path(path) for path in sys.path if (Path(path) / "_pytest").is_dir())
-STRANGER = 54321
+
 
 CONFTEST = """\
 import json, os, pathlib, socket
@@ -139,17 +137,6 @@ async def test_hostile_conftest_on_the_host_gets_no_api_key(victim: Victim) -> N
     assert victim.looted() == ON_HOST
 
 
-async def test_landlock_alone_blocks_the_hostile_conftest(victim: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
-    offer = replace(probes.probe(), bubblewrap=None)
-    if not offer.has_keeper:
-        pytest.skip("Landlock is not available")
-    monkeypatch.setattr(probes, "_known", offer)
-    (victim.project / "loot.json").write_text('["nothing ran"]')  # files cannot be created at the top level of the workspace
-    done = await accept(victim.project, {"conftest.py": victim.conftest()}, f"{sys.executable} conftest.py")
-    assert done.status == "completed", done.errors
-    assert victim.looted() == set()
-
-
 async def test_files_that_start_programs_on_the_host_cannot_be_changed_or_created(victim: Victim) -> None:
     shutil.rmtree(victim.project / ".git")
     (victim.project / ".claude").mkdir()
@@ -167,41 +154,6 @@ async def test_files_that_start_programs_on_the_host_cannot_be_changed_or_create
     done = await accept(victim.project, {}, "echo evil > .envrc")
     assert not (victim.project / ".git").exists()
     assert "created .envrc, which can start programs" in done.errors[0].message
-
-
-async def test_setuid_files_cannot_be_created(victim: Victim) -> None:
-    script = "import os; os.close(os.open('b', os.O_CREAT | os.O_WRONLY, 0o4755))"
-    attack = (
-        f'cp /bin/true a; chmod 755 a; chmod u+s a; chmod g+s a; cp --preserve=mode /usr/bin/passwd c; {sys.executable} -c "{script}"; true'
-    )
-    assert (await accept(victim.project, {}, attack)).status == "completed"
-    assert (victim.project / "a").stat().st_mode & 0o7777 == 0o755
-    for name in ("b", "c"):
-        assert not (victim.project / name).exists() or not (victim.project / name).stat().st_mode & 0o6000
-
-
-@pytest.mark.skipif(not probes.probe().has_bubblewrap, reason="bubblewrap does not work here")
-async def test_workspace_libraries_are_not_loaded_outside_the_sandbox(victim: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bubblewrap is the first process inside and is started outside."""
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(victim.project / "lib"))
-    commands = ['test "$LD_LIBRARY_PATH" = "$PWD/lib"', "! grep -q LD_LIBRARY_PATH /proc/1/environ"]
-    async with Remit.open(victim.project) as remit:
-        done = await remit.delegate("worker.list_files", accept=commands, timeout=30)
-    assert done.ok, done
-
-
-async def test_named_pipes_in_place_of_files_do_not_block(victim: Victim) -> None:
-    shutil.rmtree(victim.project / ".git")
-    os.mkfifo(victim.project / ".git")
-    os.remove(victim.project / ".venv" / "pyvenv.cfg")
-    os.mkfifo(victim.project / ".venv" / "pyvenv.cfg")
-    assert (await accept(victim.project, {}, "true")).status == "completed"
-
-
-async def test_keys_stay_hidden_when_the_workspace_is_the_home_directory(victim: Victim) -> None:
-    done = await accept(victim.home, {}, "ls .ssh > seen.txt; cat other/a.txt >> seen.txt; test $HOME = /tmp/home")
-    assert done.status == "completed", done.errors
-    assert (victim.home / "seen.txt").read_text() == "theirs"
 
 
 @pytest.mark.parametrize("has_bubblewrap", [True, False])
@@ -376,42 +328,6 @@ async def test_suite_passes_in_a_worktree(home: Path) -> None:
     assert not (project / "written.txt").exists()
 
 
-async def test_suite_passes_for_an_unprivileged_user(tmp_path: Path) -> None:
-    python = shutil.which(f"python3.{sys.version_info.minor}", path="/usr/bin:/usr/local/bin")
-    if os.geteuid() != 0 or python is None:
-        pytest.skip("needs root to switch users, and an interpreter that all users can execute")
-    home = tmp_path / "home"
-    repository(home / "project", {"README": "x"})
-    (home / ".ssh").mkdir()
-    (home / ".ssh" / "id").write_text("PRIVATE")
-    script = textwrap.dedent(f"""
-        import asyncio, sys
-        sys.path[:0] = {[str(Path(cli.__file__).parents[2] / "src"), str(PACKAGES)]!r}
-        from remit import Remit, agent
-        @agent("write")
-        async def write(ctx) -> str:
-            (ctx.root / "test_suite.py").write_text({SUITE["test_suite.py"]!r})
-            return "Done. It passes."
-        async def main():
-            async with Remit.open(".", agents=[write]) as remit:
-                commands = ["{PLAIN} {python} -m pytest -q -p no:cacheprovider", "! cat ~/.ssh/id", "test $(id -u) = {STRANGER}"]
-                done = await remit.delegate("write", accept=commands, timeout=60)
-                print(done.evidence, [error.message for error in done.errors])
-        asyncio.run(main())
-    """)
-    for path in (home, *home.rglob("*")):
-        os.chown(path, STRANGER, STRANGER, follow_symlinks=False)
-    for folder in tmp_path.parents:
-        if folder != Path("/tmp") and folder.is_relative_to("/tmp"):
-            folder.chmod(folder.stat().st_mode | 0o011)
-    os.chmod(tmp_path, 0o755)
-    ran = await asyncio.to_thread(
-        subprocess.run, [python, "-c", script], cwd=home / "project", user=STRANGER, group=STRANGER, extra_groups=[], capture_output=True,
-        text=True, timeout=100, env={"PATH": "/usr/bin:/bin", "HOME": str(home), "PYTHONPATH": str(PACKAGES), "REMIT_TRUST": "1"},
-    )  # fmt: skip
-    assert ran.stdout == "verified []\n", ran.stdout + ran.stderr
-
-
 # ---- settings and errors
 
 
@@ -489,13 +405,3 @@ def running(word: str) -> list[str]:
         if words[0] == "sleep" and word in words:
             found.append(path.parent.name)
     return found
-
-
-async def test_acceptance_in_a_nested_workspace_does_not_expose_the_project(victim: Victim) -> None:
-    """No mount shows or hides the project's `.remit`; only the nested workspace is visible."""
-    folder = victim.project / ".remit" / "work" / "x"
-    folder.mkdir(parents=True)
-    site = AcceptanceSite(folder=folder, root=victim.project, settings=Settings())
-    profile = site.profile({}, site.limits())
-    assert (profile.hidden, profile.reserved) == ((), (folder / ".git",))
-    assert victim.project / ".remit" not in profile.read_only

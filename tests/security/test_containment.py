@@ -82,22 +82,6 @@ async def test_contained_program_cannot_reach_the_host_and_its_work_is_harvested
 
 
 @needs_bubblewrap
-async def test_cancelling_while_the_container_starts_leaves_nothing_waiting(tmp_path: Path) -> None:
-    """A wait for a closed socket would keep later connections with its number from being read."""
-    project = project_with(tmp_path, one=command("sleep", "60", hosts=["example.com"]))
-    async with Remit.open(project) as remit:
-        for delay in (0.0, 0.01, 0.02, 0.03, 0.05):
-            handle = await remit.start("one", task="Sleep.", timeout=30)
-            async for event in handle.stream():
-                if str(event.body.get("message", "")).startswith("Contained by"):
-                    break
-            await asyncio.sleep(delay)
-            await handle.cancel("enough")
-            await handle.result()
-        assert not [task for task in asyncio.all_tasks() if "sock_accept" in repr(task.get_coro())]
-
-
-@needs_bubblewrap
 async def test_workspace_is_read_only_for_an_agent_without_write_access(tmp_path: Path) -> None:
     script = "echo x > owned.txt; echo y > $REMIT_SCRATCH/note.txt && cat remit.toml | head -c 8"
     project = project_with(tmp_path, reader=command("sh", "-c", script, workspace="none"))

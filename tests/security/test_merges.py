@@ -110,17 +110,6 @@ async def test_protected_files_are_merged_only_with_an_explicit_option(tmp_path:
     assert state(root) == ([*HOSTILE, ".vscode"], "a = 2\n")
 
 
-async def test_merge_into_a_caller_workspace_skips_protected_files(tmp_path: Path) -> None:
-    root = new_project(tmp_path)
-    async with Remit.open(root, agents=[coding, calling]) as remit:
-        done = await remit.delegate("calling")
-    assert done.data[-1] == "pyproject.toml"
-    assert "Left out of the merge" in done.data[-2]
-    work = root / ".remit/work" / done.session_id
-    assert (work / "a.py").read_text() == "a = 2\n"
-    assert state(work)[0] == ["pyproject.toml", "old/.envrc"]
-
-
 @pytest.mark.parametrize("merge", [True, "queue"])
 async def test_merge_of_only_protected_files_is_partial_and_keeps_the_branch(tmp_path: Path, merge: Any) -> None:
     root = new_project(tmp_path)

@@ -47,7 +47,7 @@ from remit.runtime.task_workspace import (
     make_task_workspace,
     snapshot_tree,
 )
-from remit.runtime.workspace_cleanup import discard_workspace, finish_removal, workspace_status
+from remit.runtime.workspace_cleanup import discard_workspace, remove_left, workspace_status
 from remit.runtime.workspace_setup import prepare_folder
 from remit.runtime.workspaces import Workspace, find_workspace, list_workspaces
 from remit.system.threads import off_loop
@@ -383,11 +383,11 @@ def _without_output(error: ErrorInfo) -> str:
 
 def remove_landed(board: Board) -> None:
     """Remove worktrees of completed tasks, archived ones too, that a dead process left: their work is in the project. Blocking."""
+    remove_left(board.root)
     names = list_workspaces(board.root)
     state = board.look().state if names else State()
     for name in names:
         with contextlib.suppress(RemitError, OSError):
-            finish_removal(board.root, name)
             workspace = find_workspace(board.root, name)
             if workspace is None or not workspace.task or holder_of(board, workspace.task) is not None:
                 continue

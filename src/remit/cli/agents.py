@@ -2,15 +2,13 @@
 
 import asyncio
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from typer import Argument, Option
 
 from remit.agents.coding.detect import DetectedAgent, KnownAgent, detect
-from remit.agents.definition import COMMA, Definition, Kind
-from remit.agents.model_agents import reach_of, resolved, unreached
+from remit.agents.definition import Definition, Kind
 from remit.agents.role_bindings import why_unavailable
 from remit.agents.routing import routed_words
 from remit.cli import completion
@@ -18,9 +16,9 @@ from remit.cli.delegate import advice_for_unknown, only_served
 from remit.cli.exits import Exit
 from remit.cli.init import agent_lines, write_settings
 from remit.cli.project import NO_MCP, Project, has_mcp
-from remit.cli.render import console, count, cut, duration, harmless, one_line, put, say, say_aside, say_json, table
-from remit.cli.results import agent_document, definition_document
-from remit.core.agents import BUILTIN_TARGETS, ROLES, AgentSpec, agent_name, is_built_in, is_role, rank, type_words
+from remit.cli.render import duration, say, say_aside, say_table
+from remit.cli.results import agent_document, definition_document, say_document
+from remit.core.agents import ROLES, AgentSpec, agent_name, is_built_in, is_role, rank, type_words
 from remit.core.errors import Misused
 from remit.system.trust import create_approved
 
@@ -46,20 +44,16 @@ Call it: remit delegate claude "Say what this project does"
 `remit agents new NAME` writes an agent file for a language model.
 
 `remit init` finds installed coding agents and writes their lines."""
-INSTRUCTION_LINES = 6
-"""Lines of an agent's instructions that are shown."""
-READING = "worker.read_file, worker.list_files, worker.search_files"
-"""Default tools of a new agent: read only."""
 PURPOSE = "Answers questions about this project by looking at its files."
 TEMPLATE = """\
 ---
 description: {description}
 # Language model: provider:name, a name of [models] in remit.toml, or a list of them (the next one when one fails).
 # Default: `model` in remit.toml, or REMIT_MODEL.
-{model}
+# model: anthropic:claude-sonnet-5
 # Agents, or single operations, that it may delegate to. It can reach nothing else.
 # Default: worker, researcher and coder. `remit agents` lists all.
-tools: {tools}
+tools: worker.read_file, worker.list_files, worker.search_files
 remit:
   kind: model
   timeout: 600                  # seconds
@@ -106,22 +100,22 @@ def agents(
     directory = project.directory
     known = [*directory.specs(), *only_served(project.root, directory.names())]
     specs = sorted(known, key=rank) if name is None else _named(name, known, project)
-    if project.as_json:
-        documents = [
-            agent_document(spec, *_timeouts(spec, project))
-            | definition_document(_definition(spec.name, project))
-            | {"unavailable": directory.missing(spec)}
-            for spec in specs
-        ]
-        say_json({"agents": documents, "problems": directory.problems})
-        return Exit.OK
-    if name is None:
-        _print_all(specs, project)
-    else:
-        _print_named(name, specs, project)
-    for problem in directory.problems:
-        say_aside(f"! {problem}")
-    return Exit.OK
+    documents = [
+        agent_document(spec, *_timeouts(spec, project))
+        | definition_document(_definition(spec.name, project))
+        | {"unavailable": directory.missing(spec)}
+        for spec in specs
+    ]
+
+    def shown() -> None:
+        if name is not None and len(specs) == 1:
+            _print_one(specs[0], documents[0], project)
+        else:
+            _print_all(specs, project)
+        for problem in directory.problems:
+            say_aside(f"! {problem}")
+
+    return project.answer({"agents": documents, "problems": directory.problems}, shown)
 
 
 def _named(name: str, specs: list[AgentSpec], project: Project) -> list[AgentSpec]:
@@ -161,123 +155,42 @@ def _print_all(specs: list[AgentSpec], project: Project) -> None:
     """Print the project's own agents, then the built-in ones. Without own agents, print how to write one."""
     own = [spec for spec in specs if not is_built_in(spec)]
     built_in = [spec for spec in specs if is_built_in(spec) and not is_role(spec)]
-    roles = [spec for spec in specs if is_role(spec)]
+    roles = [spec.name for spec in specs if is_role(spec)]
     if own:
-        shown = table("agent", "does", "kind", "timeout", "from", shrinking=("does", "from"))
-        for spec in own:
-            timeout, kind = duration(_timeouts(spec, project)[0]), _kind(spec, _definition(spec.name, project))
-            kind = "unavailable" if project.directory.missing(spec) else kind
-            shown.add_row(spec.name, cut(spec.description), kind, timeout, cut(project.inside(spec.source)))
-        console().print(shown)
+        say_table([_row(spec, project) for spec in own], shrinking=("does", "from"))
     if built_in:
-        say("\nBuilt in:\n" if own else "Built in:\n")
-        _print_operations(built_in, _harmless(built_in).name.partition(".")[0])
+        say("\nBuilt in:\n")
+        say_table([{"agent": spec.name, "does": spec.description} for spec in built_in], shrinking=("does",))
     if roles:
-        say(("\n" if own or built_in else "") + f"Roles of the board: {', '.join(spec.name for spec in roles)}\n\nWho is who   remit roles")
-    if not own and not project.directory.problems:
-        say(("\n" if built_in or roles else "") + HOW_TO_START)
+        say(f"\nRoles of the board: {', '.join(roles)}\nWho is who: remit roles")
+    say("\nParameters of one: remit agents NAME" if own or project.directory.problems or not roles else f"\n{HOW_TO_START}")
 
 
-def _print_named(name: str, specs: list[AgentSpec], project: Project) -> None:
-    """Print an agent, a target with its operations, or both: `researcher` is also a role of the board."""
-    alone = [spec for spec in specs if spec.name == name]
-    if operations := [spec for spec in specs if spec.name != name]:
-        timeout, maximum = map(duration, _timeouts(operations[0], project))
-        origin = ", built in" if all(map(is_built_in, operations)) else ""
-        say(f"{name}: {count(len(operations), 'operation')}{origin}; {timeout} each by default, at most {maximum}\n")
-        _print_operations(operations, _harmless(operations).name)
-        if alone:
-            say(f"\nAnd as a role of the board (`remit roles {name}`):\n")
-    for spec in alone:
-        _print_one(spec, project)
+def _row(spec: AgentSpec, project: Project) -> dict[str, str]:
+    kind = "unavailable" if project.directory.missing(spec) else _kind(spec, _definition(spec.name, project))
+    source, timeout = project.inside(spec.source), duration(_timeouts(spec, project)[0])
+    return {"agent": spec.name, "does": spec.description, "kind": kind, "timeout": timeout, "from": source}
 
 
-def _print_operations(specs: Sequence[AgentSpec], closer: str) -> None:
-    """One line for each operation, below its target."""
-    shown = table("target", "operation", "takes", "does", shrinking=("takes", "does"))
-    before = ""
-    for spec in specs:
-        target, _, operation = spec.name.partition(".")
-        required = spec.parameters_schema.get("required", ())
-        takes = ", ".join(name if name in required else f"{name}?" for name in spec.parameters_schema.get("properties", {}))
-        shown.add_row("" if target == before else target, operation, cut(takes), cut(spec.description))
-        before = target
-    console().print(shown)
-    spec = _harmless(specs)
-    required = [f"{name}=…" for name in spec.parameters_schema.get("required", ())]
-    say(f"\nCall one     remit delegate {' '.join([*spec.name.split('.', 1), *required])}\nLook closer  remit agents {closer}")
-
-
-def _harmless(specs: Sequence[AgentSpec]) -> AgentSpec:
-    """An operation for an example: one that only reads and takes a parameter."""
-    reading = (spec for spec in specs if spec.effects == ("read",) and spec.parameters_schema.get("required"))
-    return next(reading, specs[0])
-
-
-def _print_one(spec: AgentSpec, project: Project) -> None:
+def _print_one(spec: AgentSpec, document: dict[str, Any], project: Project) -> None:
     definition = _definition(spec.name, project)
-    timeout, maximum = map(duration, _timeouts(spec, project))
-    say(f"{spec.name}: {harmless(spec.description) or 'no description'}")
-    lines = [("from", project.inside(spec.source)), ("kind", _kind(spec, definition)), ("timeout", f"{timeout}, at most {maximum}")]
-    if definition is not None:
-        lines += _definition_lines(spec, definition, project)
-    if spec.operations:
-        lines.append(("takes", routed_words(spec)))
-    elif spec.languages:
-        lines.append(("languages", ", ".join(spec.languages)))
-    if spec.output_schema is not None:
-        names = ", ".join(map(str, spec.output_schema.get("properties", {})))
-        lines.append(("returns", f"data of its output schema{f': {names}' if names else ''}"))
-    lines += [("requires", ", ".join(spec.requires)), ("missing", project.directory.missing(spec))]
-    traits = [("resumable", spec.resumable), ("requires artifacts", spec.requires_artifacts), (f"retries {spec.retries}", spec.retries)]
-    lines.append(("declared", ", ".join(trait for trait, value in traits if value)))
-    for label, words in lines:
-        if words:
-            put(words, f"  {label:<9}  ")
-    _print_parameters(spec)
-
-
-def _definition_lines(spec: AgentSpec, definition: "Definition", project: Project) -> list[tuple[str, str]]:
-    settings = project.settings
-    lines = [("missing", str(why_unavailable(definition)) if definition.kind is Kind.PROFILE else "")]
-    lines.append(("command", shlex.join(definition.command)))
-    lines.append(("workspace", f"{spec.workspace}{', merged by the queue' if spec.merge == 'queue' else ', merged' if spec.merge else ''}"))
-    if definition.kind is Kind.MODEL:
-        model = ", else ".join(definition.models) or (
-            f"{', else '.join(settings.model)} ({settings.source_of('model')})" if settings.model else ""
-        )
-        tools = BUILTIN_TARGETS if definition.tools is None else definition.tools
-        lines += [
-            ("model", model or 'none is configured: write model = "anthropic:…" at the top of remit.toml, or set REMIT_MODEL'),
-            ("delegates", f"to {', '.join(tools)}" if tools else "to no agent: it answers by itself"),
-            ("requests", f"{definition.requests or settings.model_requests} at most"),
-            ("sampling", "" if definition.temperature is None else f"temperature {definition.temperature:g}"),
-        ]
-    else:
-        lines += [("model", definition.model or ""), ("may use", ", ".join(definition.allow))]
-    lines += [("delegates", "with remit's own tools" if definition.delegates else ""), *(("note", note) for note in definition.notes)]
-    prompt = [one_line(line, 200) for line in definition.instructions.splitlines() if line.strip()]
-    more = [f"… and {count(len(prompt) - INSTRUCTION_LINES, 'line')} more"] if len(prompt) > INSTRUCTION_LINES else []
-    lines += [("" if place else "prompt", line) for place, line in enumerate([*prompt[:INSTRUCTION_LINES], *more])]
-    return lines
-
-
-def _print_parameters(spec: AgentSpec) -> None:
+    is_open = definition is not None and definition.kind is Kind.PROFILE
+    shown = {name: value for name, value in document.items() if name not in ("parameters", "output_schema", "built_in", "operations")}
+    shown |= {"kind": _kind(spec, definition), "source": project.inside(spec.source)}
+    shown["takes"] = routed_words(spec) if spec.operations else ""
+    shown["missing"] = str(why_unavailable(definition)) if definition is not None and is_open else ""
+    say_document(shown)
     properties, required = spec.parameters_schema.get("properties", {}), spec.parameters_schema.get("required", [])
-    if not properties:
-        say("  It takes no parameters.")
-        return
-    shown = table("parameter", "type", "default", "about")
-    shown.columns[0].min_width = max(map(len, properties))  # names are never cut; descriptions wrap
-    shown.columns[2].min_width = len("required")
-    for column in (shown.columns[1], shown.columns[3]):
-        column.no_wrap = False
+    rows = []
     for name, schema in properties.items():
         kinds = [one for one in (schema, *schema.get("anyOf", ())) if isinstance(one, Mapping)]
         about = next((str(one["description"]) for one in kinds if one.get("description")), "")
-        shown.add_row(name, type_words(schema), "required" if name in required else repr(schema.get("default")), harmless(about))
-    console().print(shown)
-    say(f"remit delegate {spec.name} {' '.join(f'{name}=…' for name in required or list(properties)[:1])}")
+        default = "required" if name in required else repr(schema.get("default"))
+        rows.append({"parameter": name, "type": type_words(schema), "default": default, "about": about})
+    if rows:
+        say()
+        say_table(rows, folding="about")
+    say(f"\nremit delegate {spec.name} {' '.join(f'{name}=…' for name in required or list(properties)[:1])}")
 
 
 # ---- new
@@ -286,29 +199,18 @@ def _print_parameters(spec: AgentSpec) -> None:
 def new(
     project: Project,
     name: Annotated[str, Argument(metavar="NAME", help="Name of the agent and its file.")],
-    model: Annotated[str, Option(help="Its model: provider:name, or a name of \\[models]. Default: the project's.")] = "",
-    tools: Annotated[str, Option(help="Agents it may delegate to, separated by commas: worker.read_file,researcher.")] = READING,
     description: Annotated[str, Option(help="Its purpose, in a sentence.")] = "",
 ) -> Exit:
     """Write a first agent file for a language model, .remit/agents/NAME.md; never overwrites."""
     name = agent_name(name.strip())
     _check_name(name, project)
-    models = [one.strip() for one in model.split(",") if one.strip()]
-    _check_models(models, project)
-    chosen = _check_tools(tools, project)
-    words = " ".join(description.split()) or PURPOSE
-    line = f"model: {models[0] if len(models) < 2 else json.dumps(models)}" if models else "# model: anthropic:claude-sonnet-5"
-    quoted = json.dumps(words, ensure_ascii=False)
-    text = TEMPLATE.format(name=name, description=quoted, purpose=words, model=line, tools=", ".join(chosen) or "[]")
+    purpose = " ".join(description.split()) or PURPOSE
+    text = TEMPLATE.format(name=name, description=json.dumps(purpose, ensure_ascii=False), purpose=purpose)
     place = write_agent_file(project, name, text)
-    lines = [
-        f"Written: {place}",
-        f"Look at it     remit agents {name}",
-        f'Ask it         remit delegate {name} "Say what this project does"',
-    ]
-    if not models and not project.settings.model:
-        lines.append('It has no model yet: write model = "anthropic:claude-sonnet-5" (or openai:…, ollama:…) at the top of remit.toml.')
-    return project.answer({"name": name, "written": place}, "\n".join(lines))
+    lines = f'Written: {place}\nLook at it     remit agents {name}\nAsk it         remit delegate {name} "Say what this project does"'
+    if not project.settings.model:
+        lines += '\nIt has no model yet: write model = "anthropic:claude-sonnet-5" (or openai:…, ollama:…) at the top of remit.toml.'
+    return project.answer({"name": name, "written": place}, lines)
 
 
 def write_agent_file(project: Project, name: str, text: str) -> str:
@@ -322,41 +224,15 @@ def write_agent_file(project: Project, name: str, text: str) -> str:
 
 
 def _check_name(name: str, project: Project) -> None:
-    if name.startswith("_") or name.casefold() == "readme":
-        raise Misused(f"{name}.md would not be read as an agent.", advice="Choose a name that does not begin with _ and is not README.")
-    if name == "new":
-        raise Misused("`remit agents new` is a command, so it could not show an agent of that name.", advice="Choose another name.")
     if name in ROLES:
         raise Misused(
             f"{name!r} is a role of the board, which needs more than this first file.",
-            advice=f"`remit roles {name} --write` writes the file of the role, to be edited; "
-            f'[roles] {name} = "model" in remit.toml gives it to a language model.',
+            advice=f"`remit roles {name} --write` writes the file of the role, to be edited.",
         )
-    known = project.directory.find(name)
-    if "." in name:
-        raise Misused(f"{name!r} would be an operation of {name.partition('.')[0]!r}.", advice="Choose a name without a dot.")
-    if known is not None or name in {one.partition(".")[0] for one in project.directory.names() if "." in one}:
-        where = f" in {project.inside(known.spec.source)}" if known is not None else ""
-        raise Misused(f"There is an agent {name!r}{where}.", advice="Choose another name; `remit agents` lists all.")
-
-
-def _check_models(models: list[str], project: Project) -> None:
-    if not models:
-        return
-    try:
-        resolved(models, project.settings, is_guest=False, source="--model")
-    except Misused as error:
-        message = error.message.removeprefix("--model: model: ")
-        raise Misused(message, advice="Nothing was written. `remit models` lists the models.") from None
-
-
-def _check_tools(tools: str, project: Project) -> tuple[str, ...]:
-    names = tuple(one.strip() for one in COMMA.split(tools) if one.strip())
-    reached, directory = reach_of(names), project.directory
-    faults = [*reached.notes, *(f"tools: {fault}" for fault in unreached(reached.tools or (), directory.names(), (), directory.includes))]
-    if faults:
-        raise Misused(faults[0].rstrip(".") + ".", advice="Nothing was written. `remit agents` lists all agents.")
-    return names
+    if name in ("new", "readme") or name.startswith("_") or "." in name:
+        raise Misused(f"{name!r} cannot be the name of an agent file.", advice="Choose a name without a dot or a leading underscore.")
+    if name in {part for one in project.directory.names() for part in (one, one.partition(".")[0])}:
+        raise Misused(f"There is an agent {name!r}.", advice="Choose another name; `remit agents` lists all.")
 
 
 # ---- detect
@@ -369,7 +245,7 @@ def detect_agents(project: Project, *, write: bool = False, yes: bool = False) -
     lines = agent_lines(project, found)
     document = {
         "found": [_found_document(one, lines[one.known.name]) for one in found],
-        "missing": [{"name": one.name, "install": one.install} for one in missing],
+        "missing": [{"name": one.name, "program": one.name, "install": one.install} for one in missing],
         "can_delegate": has_mcp(),
     }
     return project.answer(document, lambda: _print_detected(found, missing, lines))
@@ -389,25 +265,14 @@ def _found_document(found: "DetectedAgent", lines: list[str]) -> dict[str, Any]:
 
 
 def _print_detected(found: "Sequence[DetectedAgent]", missing: "Sequence[KnownAgent]", lines: dict[str, list[str]]) -> None:
-    if found:
-        shown = table("agent", "version", "usable", "login", "program", shrinking=("login", "program"))
-        for one in found:
-            usable = "no" if one.fault else "not logged in?" if not one.login else "yes"
-            seen = harmless(one.fault) or (f"by {one.login}" if one.login else "none seen")
-            shown.add_row(one.known.name, harmless(one.version) or "-", usable, cut(seen), cut(harmless(one.path)))
-        console().print(shown)
-    else:
-        say("No coding agent was found on PATH.")
-    if startable := [one for one in found if not one.fault]:
-        if unknown := [one.known.name for one in startable if not one.login]:
-            say(f"\nNo login was found for {', '.join(unknown)}: log in once there, or set the key.")
+    rows = [{"agent": one.known.name, "version": one.version, "login": one.login or "none seen", "fault": one.fault} for one in found]
+    if rows:
+        say_table(rows, shrinking=("login", "fault"))
+    if startable := [one.known.name for one in found if not one.fault]:
         say("\nFor remit.toml (`remit init` writes them); remove what an agent must not do:\n")
-        for one in startable:
-            say("\n".join(lines[one.known.name]) + "\n")
-        say(f'Then: remit delegate {startable[0].known.name} "Say what this project does"')
-    if missing:
-        say(f"\nNot found: {', '.join(one.name for one in missing)}.")
+        say("\n\n".join("\n".join(lines[name]) for name in startable))
+        say(f'\nThen: remit delegate {startable[0]} "Say what this project does"')
     for known in missing:
-        say(f"  {known.name}: {known.install}")
+        say(f"Not found: {known.name}; {known.install}")
     if found and not has_mcp():
         say(f"\n{NO_MCP}; then add delegates = true to each.")

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, TextIO
 
-from rich.text import Text
 from typer import Argument, Option
 
 from remit.app import Remit
@@ -21,7 +20,7 @@ from remit.cli.events import SpendingTotal, Watch, spent_by
 from remit.cli.exits import Exit, exit_of_return
 from remit.cli.live import INTERRUPTS, Lines, Show, Silence, await_return, report_dead_work
 from remit.cli.project import Project
-from remit.cli.render import MARKS, console, count, duration, error_console, harmless, one_line, put, short
+from remit.cli.render import MARKS, console, count, duration, error_console, harmless, one_line, put, say_aside, short
 from remit.cli.results import print_return
 from remit.cli.tree import LiveTree
 from remit.core.agents import ASSISTANT
@@ -99,7 +98,6 @@ def ask(
     conversation: OneConversation = None,
     latest: Latest = False,
     timeout: Timeout = None,
-    quiet: Annotated[bool, Option("--quiet", help="Only the answer, without the delegations.")] = False,
 ) -> Exit:
     """Ask the assistant: a language model that acts by delegating to the agents of the project."""
     words = _message(message)
@@ -108,51 +106,39 @@ def ask(
     settings: dict[str, Any] = {} if model is None else {"model": model}
     if seconds is not None:
         settings["assistant"] = {"message_seconds": seconds}
-    return asyncio.run(_ask(project, words, chosen, settings, seconds, quiet=quiet))
+    return asyncio.run(_ask(project, words, chosen, settings, seconds))
 
 
 def _message(given: list[str] | None) -> str:
     """The text of the message; `-` reads it from stdin."""
     words = given or []
-    if "-" in words:
-        read = sys.stdin.read().strip()
-        words = [f"\n\n{read}\n\n" if word == "-" and len(words) > 1 else read if word == "-" else word for word in words]
-    message = " ".join(words).strip()
+    message = " ".join(f"\n\n{sys.stdin.read().strip()}\n\n" if word == "-" else word for word in words).strip()
     if not message:
         advice = 'remit ask "What is in README.md?", or `-` to read stdin; `remit chat` to talk.'
         raise Misused("There is no message.", advice=advice)
     return message
 
 
-async def _ask(
-    project: Project, message: str, conversation: str | None, settings: dict[str, Any], timeout: float | None, *, quiet: bool
-) -> Exit:
+async def _ask(project: Project, message: str, conversation: str | None, settings: dict[str, Any], timeout: float | None) -> Exit:
     options: dict[str, Any] = {"approver": None} if project.as_json else {}
     async with project.open(settings=settings, **options) as remit:
-        if not quiet:
-            await report_dead_work(remit)
-        output = _output(quiet=quiet, as_json=project.as_json)
+        await report_dead_work(remit)
+        if project.as_json:
+            output = Plain(Silence(), lambda _: None)
+        else:  # text on stdout; delegations on stderr, as a live tree if stdout is not that terminal
+            output = Plain(LiveTree() if error_console().is_terminal and not console().is_terminal else Asides(), to_stdout)
         answer = await answer_to(remit, message, output, conversation=conversation, timeout=timeout, signals=HANGING_UP)
         code = Exit.INTERRUPTED if answer.was_interrupted else exit_of_return(answer.result)
-        return project.answer(answer.to_dict, lambda: _conclude(remit, answer, quiet=quiet), code)
+        return project.answer(answer.to_dict, lambda: _conclude(remit, answer), code)
 
 
-def _output(*, quiet: bool, as_json: bool) -> Plain:
-    """Text on stdout; delegations on stderr, as a live tree if stdout is not that terminal."""
-    if as_json:
-        return Plain(Silence(), lambda _: None)
-    if quiet:
-        return Plain(Silence(), to_stdout)
-    return Plain(LiveTree() if error_console().is_terminal and not console().is_terminal else Asides(), to_stdout)
-
-
-def _conclude(remit: Remit, answer: "Answer", *, quiet: bool) -> None:
+def _conclude(remit: Remit, answer: "Answer") -> None:
     """Print how it ended if it failed, and how to continue. The answer has already been shown."""
     if not answer.result.ok:
         go_on = f"The conversation is kept: remit ask --conversation {answer.conversation} …" if answer.conversation else ""
         print_ending(answer, remit.root, go_on, sys.stderr)
-    elif not quiet and error_console().is_terminal:
-        error_console().print(closing_line(remit, answer))
+    elif error_console().is_terminal:
+        say_aside(closing_line(remit, answer))
 
 
 HANGING_UP = (*INTERRUPTS, signal.SIGHUP)
@@ -175,10 +161,6 @@ class Answer:
     @property
     def delegations(self) -> list[Record]:
         return list(self.records[1:])
-
-    def stopped(self) -> list[Record]:
-        """Its delegations that were cancelled."""
-        return [record for record in self.delegations if record.state is State.CANCELLED]
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -211,8 +193,8 @@ def print_ending(answer: Answer, root: Path, how_to_go_on: str, stream: TextIO) 
     if answer.was_interrupted:
         mark, style = MARKS[State.CANCELLED]
         words = f"after {duration(answer.result.metadata.duration_seconds)}"
-        if stopped := answer.stopped():
-            words += f", with {list_some([f'{record.agent} {short(record.session_id)}' for record in stopped], NAMED)}"
+        if stopped := [f"{one.agent} {short(one.session_id)}" for one in answer.delegations if one.state is State.CANCELLED]:
+            words += f", with {list_some(stopped, NAMED)}"
         put(words, f"{mark} stopped ", label_style=style, stream=stream)
     else:
         print_return(replace(answer.result, data=None, artifacts=()), root, stream)
@@ -295,13 +277,11 @@ def picked(project: Project, named: str | None, *, latest: bool) -> str | None:
 
 
 def model_name(remit: Remit) -> str:
-    names = remit.settings.model
-    return f"{names[0]} (+{len(names) - 1})" if len(names) > 1 else names[0] if names else "no model"
+    return one_line(" or ".join(remit.settings.model), 60) or "no model"
 
 
-def closing_line(remit: Remit, answer: Answer, *, with_conversation: bool = True) -> Text:
+def closing_line(remit: Remit, answer: Answer) -> str:
     """The line below a complete answer."""
-    parts = [one_line(model_name(remit), 40), duration(answer.result.metadata.duration_seconds), answer.spent.words()]
+    parts = [model_name(remit), duration(answer.result.metadata.duration_seconds), answer.spent.words()]
     parts += [count(len(answer.delegations), "delegation")] if answer.delegations else []
-    parts += [answer.conversation] if with_conversation else []
-    return Text(" · ".join(part for part in parts if part), style="dim", no_wrap=True, overflow="ellipsis")
+    return " · ".join(filter(None, [*parts, answer.conversation]))

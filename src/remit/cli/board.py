@@ -2,11 +2,10 @@
 
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from rich.text import Text
 from typer import Argument, Option
 
 from remit.board.board import Board
@@ -16,7 +15,7 @@ from remit.cli.arguments import DryRun
 from remit.cli.completion import tasks
 from remit.cli.exits import Exit
 from remit.cli.project import Project
-from remit.cli.render import columns, count, cut_cells, duration, padded, painted, say, short, width, wrapped
+from remit.cli.render import count, duration, painted, say, say_table, short
 from remit.cli.results import answer_outcome
 from remit.cli.task import show_task
 from remit.core.errors import Misused
@@ -40,7 +39,7 @@ def board(
     view = view_of(board, with_archive=every)
     view = chosen(view, status)
     written = [str(_drawn(view, path, kind)) for path, kind in ((svg, "svg"), (html, "html")) if path is not None]
-    text = (lambda: _print_written(view, written)) if written else (lambda: print("\n".join(lines_of(view, columns(), every=every))))
+    text = (lambda: _print_written(view, written)) if written else (lambda: print_board(view, every=every))
     return project.answer(lambda: {**view.to_dict(), **({"written": written} if written else {})}, text)
 
 
@@ -70,8 +69,6 @@ def _print_written(view: "View", written: list[str]) -> None:
 SHOWN = 15
 DONE_SHOWN = 5
 """Tasks shown per group without --all."""
-ROOMY = 72
-"""Terminal width from which a task takes one line."""
 _HEADINGS = {
     TaskState.RUNNING: ("● Running now", "cyan"),
     TaskState.STOPPED: ("◌ Stopped: no process works on these", "yellow"),
@@ -80,89 +77,46 @@ _HEADINGS = {
     TaskState.BLOCKED: ("■ Blocked", "magenta"),
     TaskState.DONE: ("✓ Done", "dim"),
 }
-_MARKS = {Priority.HIGH: ("!", "red"), Priority.MEDIUM: (" ", ""), Priority.LOW: ("·", "dim")}
-_STYLES = {Status.COMPLETED: "green", Status.ABANDONED: "dim", Status.EXPANDED: "dim", Status.BLOCKED: "magenta", Status.PARTIAL: "yellow"}
+_MARKS = {Priority.HIGH: "!", Priority.MEDIUM: " ", Priority.LOW: "·"}
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    columns: int
-    number: int
-    marker: int
-    title: int
-    note: int
-    """0: the note has its own line."""
-
-
-def lines_of(view: View, wide: int, *, every: bool = False) -> Iterator[str]:
-    """The lines to show; none is wider than the terminal."""
+def print_board(view: View, *, every: bool = False) -> None:
     if not view.exists:
-        yield from wrapped('This project has no board yet. `remit task "TEXT"` records the first task and makes it.', wide).split("\n")
+        say('This project has no board yet. `remit task "TEXT"` records the first task and makes it.')
         return
-    yield from _head(view, wide)
-    layout = _layout(view, wide)
-    for state in TaskState:
-        tasks = view.group(state)
-        if tasks:
-            yield ""
-            yield from _group(view, state, tasks, layout, every=every)
+    counts = [f"{number:,} {name}" for name, number in view.counts().items() if number]
+    counts += [f"{len(view.archived):,} in the archive"] if view.archived else []
+    say(f"{count(sum(view.counts().values()), 'task')}: {' · '.join(counts)}".rstrip(": "))
+    for state, (heading, style) in _HEADINGS.items():
+        if tasks := view.group(state):
+            print(f"\n{painted(heading, f'bold {style}')}{painted(f'  {len(tasks):,}', 'dim')}")
+            _print_group(view, state, tasks, every=every)
     if not view.tasks:
-        yield "No task matches." if view.is_chosen else 'No tasks: remit task "TEXT" records one.'
-    yield from _foot(view, wide)
+        say("No task matches." if view.is_chosen else 'No tasks: remit task "TEXT" records one.')
+    for notice in view.notices[:SHOWN]:
+        say(notice)
 
 
-def _head(view: View, wide: int) -> Iterator[str]:
-    counts = {name: number for name, number in view.counts().items() if number}
-    tasks = count(sum(counts.values()), "task")
-    parts = [f"{number:,} {name}" for name, number in counts.items()]
-    parts += [f"{len(view.archived):,} in the archive"] if view.archived else []
-    yield painted(cut_cells(f"{tasks}: {' · '.join(parts)}".rstrip(": "), wide), "bold")
-
-
-def _layout(view: View, wide: int) -> Layout:
-    number = max((len(str(task.number)) for task in view.tasks), default=1)
-    marker = max((len(task.status.marker) for task in view.tasks), default=0) + 2
-    left = wide - number - marker - 6
-    if wide < ROOMY:
-        return Layout(wide, number, marker, wide - number - 4, 0)
-    note = min(max((width(_note(view, task)) for task in view.tasks[:1000]), default=0), max(24, left * 2 // 5))
-    return Layout(wide, number, marker, left - note - 2, note)
-
-
-def _group(view: View, state: TaskState, tasks: list[Task], layout: Layout, *, every: bool) -> Iterator[str]:
-    heading, style = _HEADINGS[state]
-    yield painted(cut_cells(heading, layout.columns - 8), f"bold {style}") + painted(f"  {len(tasks):,}", "dim")
+def _print_group(view: View, state: TaskState, tasks: list[Task], *, every: bool) -> None:
     limit = len(tasks) if every else DONE_SHOWN if state is TaskState.DONE else SHOWN
     if state is TaskState.DONE and not every:
         tasks = sorted(tasks, key=lambda task: (task.completed or task.last_updated, task.number), reverse=True)  # the latest first
-    for task in tasks[:limit]:
-        yield from _task(view, task, layout)
+    rows = [
+        {
+            "number": Text(f"{_MARKS[task.priority]} {task.number}"),
+            "marker": f"[{task.status.marker}]",
+            "title": task.title,
+            "note": " · ".join(filter(None, (_standing(view, task), review_verdict(task)))),
+        }
+        for task in tasks[:limit]
+    ]
+    say_table(rows, shrinking=("title", "note"), has_header=False)
     if len(tasks) > limit:
-        yield painted(f"  … and {len(tasks) - limit:,} more (--all)", "dim")
-
-
-def _task(view: View, task: Task, layout: Layout) -> Iterator[str]:
-    mark, mark_style = _MARKS[task.priority]
-    begin = f"{painted(mark, mark_style)} {painted(f'{task.number:>{layout.number}}', 'bold')}  "
-    marker = painted(padded(f"[{task.status.marker}]", layout.marker), _STYLES.get(task.status, ""))
-    note = _note(view, task)
-    style = "cyan" if view.next_command(task) else "dim"
-    if layout.note:
-        title = padded(cut_cells(task.title, layout.title), layout.title)
-        yield f"{begin}{marker}  {title}  {painted(cut_cells(note, layout.note), style)}".rstrip()
-        return
-    yield begin + cut_cells(task.title, layout.title)
-    indent = " " * (layout.number + 4)
-    left = layout.columns - len(indent) - len(task.status.marker) - 3
-    yield f"{indent}{marker.rstrip()} {painted(cut_cells(note, left), style)}".rstrip()
-
-
-def _note(view: View, task: Task) -> str:
-    """The most important fact about its state, and the verdict of its review."""
-    return " · ".join(filter(None, (_standing(view, task), review_verdict(task))))
+        say(f"  … and {len(tasks) - limit:,} more (--all)")
 
 
 def _standing(view: View, task: Task) -> str:
+    """The most important fact about its state."""
     state = view.states[task.number]
     if state is TaskState.RUNNING:
         holder = view.holders[task.number]
@@ -184,16 +138,6 @@ def _waited(view: View, number: int) -> str:
     task = view.graph.tasks.get(number)
     status = task.status if task is not None else view.graph.archived.get(number)
     return f"{number} (abandoned)" if status is Status.ABANDONED else f"{number} (unknown)" if status is None else str(number)
-
-
-def _foot(view: View, wide: int) -> Iterator[str]:
-    for notice in view.notices[:SHOWN]:
-        yield from _several(notice, wide, "yellow")
-
-
-def _several(text: str, wide: int, style: str) -> Iterator[str]:
-    """Wrap text that must not be cut."""
-    yield from (painted(cut_cells(line, wide), style) for line in wrapped(cut_cells(text, 10 * wide), wide).split("\n"))
 
 
 def import_(

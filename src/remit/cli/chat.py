@@ -2,21 +2,15 @@
 
 import asyncio
 import contextlib
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
-
-from rich.text import Text
+from typing import Any
 
 from remit.app import Remit
 from remit.builtin.assistant.conversations import Conversations
-from remit.builtin.assistant.stream import replace_surrogates
 from remit.cli.ask import (
-    Answer,
     Asides,
     Latest,
     Model,
@@ -33,14 +27,9 @@ from remit.cli.events import SpendingTotal
 from remit.cli.exits import Exit
 from remit.cli.live import report_dead_work
 from remit.cli.project import Project
-from remit.cli.render import advice_lines, console, harmless, one_line, report, say_aside
+from remit.cli.render import advice_lines, harmless, report, say, say_aside
 from remit.core.errors import Misused, RemitError, Unavailable
-from remit.core.redaction import redact_text
-from remit.system.beneath import open_regular
 from remit.system.packages import need
-
-if TYPE_CHECKING:
-    from prompt_toolkit import PromptSession
 
 HELP = """\
 /new   start a new conversation; `remit conversations` lists the earlier ones
@@ -49,9 +38,6 @@ HELP = """\
 Anything else is a message. Alt-Enter begins a new line, Ctrl-C stops what runs."""
 PROMPT = "› "
 MORE = "· "
-HISTORY = "chat_history"
-HISTORY_BYTES = 400_000
-"""A larger history file loses its older half."""
 
 
 def chat(
@@ -144,22 +130,20 @@ class Chat:
         """`conversation`: its id; None: the first message starts a new one."""
         self._remit = remit
         self._conversation = conversation
-        self._kept = Conversations(remit.root)
-        self._title = ""
         self._spent = SpendingTotal()
         self._interrupts = Interrupts()
 
     async def run(self) -> Exit:
         with self._interrupts:
             self._greet()
-            editor = Editor(self._remit.folder, self._status)
+            editor = Editor(self._status)
             while True:
                 self._interrupts.forget()
                 message = await editor.read()
                 if message is None or message in ("/quit", "/exit"):
                     return Exit.OK
                 if message == "/new":
-                    self._conversation, self._title, self._spent = None, "", SpendingTotal()
+                    self._conversation, self._spent = None, SpendingTotal()
                 elif message == "/help":
                     say_aside(HELP)
                 else:
@@ -167,8 +151,8 @@ class Chat:
 
     def _status(self) -> str:
         """The line below the prompt."""
-        title = one_line(self._title, 40) if self._conversation else "new conversation"
-        return " · ".join(part for part in (one_line(model_name(self._remit), 40), self._spent.words(), title, "Ctrl-D exits") if part)
+        parts = (model_name(self._remit), self._spent.words(), self._conversation or "new conversation", "Ctrl-D exits")
+        return " · ".join(filter(None, parts))
 
     async def _ask(self, message: str, was_interrupted: Callable[[], bool]) -> None:
         try:
@@ -180,34 +164,24 @@ class Chat:
             report(error, as_json=False)
             return
         self._spent = self._spent.plus(answer.spent)
-        if answer.conversation and (answer.conversation != self._conversation or not self._title):
-            self._conversation = answer.conversation
-            with contextlib.suppress(RemitError):
-                self._title = self._kept.open(answer.conversation).title
-        self._conclude(answer)
-
-    def _conclude(self, answer: Answer) -> None:
+        self._conversation = answer.conversation or self._conversation
         if answer.result.ok:
-            console().print(closing_line(self._remit, answer, with_conversation=False))
+            say(closing_line(self._remit, answer))
         else:
             go_on = "The conversation is kept: your next message continues it." if answer.was_interrupted else ""
             print_ending(answer, self._remit.root, go_on, sys.stdout)
-        console().print()
+        say()
 
     def _greet(self) -> None:
-        line = Text("remit chat", style="bold").append(f" · {one_line(model_name(self._remit), 60)}", style="cyan")
-        console().print(line.append(" · Ctrl-C stops what runs, Ctrl-D exits", style="dim"))
+        say(f"remit chat · {model_name(self._remit)} · Ctrl-C stops what runs, Ctrl-D exits")
         try:
             self._remit.models.choice()
         except Unavailable as error:
-            for words in (error.message, *advice_lines(error.advice)):
-                console().print(Text(words, style="yellow"))
-        console().print()
-        if self._conversation is None:
-            return
-        found = self._kept.open(self._conversation)
-        self._title = found.title
-        say_aside("\n".join([f"{found.conversation_id}  {found.title}", *(f"! {harmless(one)}" for one in found.notices)]))
+            say("\n".join((error.message, *advice_lines(error.advice))))
+        if self._conversation is not None:
+            found = Conversations(self._remit.root).open(self._conversation)
+            say("\n".join([f"{found.conversation_id}  {found.title}", *(f"! {one}" for one in found.notices)]))
+        say()
 
 
 # ---- the line editor
@@ -216,9 +190,17 @@ class Chat:
 class Editor:
     """A line editor with history. Enter sends; Alt-Enter, or a backslash before Enter, begins a new line."""
 
-    def __init__(self, folder: Path, status: Callable[[], str]) -> None:
+    def __init__(self, status: Callable[[], str]) -> None:
         need("prompt_toolkit", "models")
-        self._session = _session(folder, status)
+        from prompt_toolkit import PromptSession
+
+        self._session: PromptSession[str] = PromptSession(
+            [("fg:ansicyan", PROMPT)],
+            multiline=True,
+            prompt_continuation=MORE,
+            key_bindings=_bindings(),
+            bottom_toolbar=lambda: harmless(status()),
+        )
 
     async def read(self) -> str | None:
         """The next message, never empty; None at the end of input."""
@@ -241,23 +223,6 @@ class Editor:
         others = [press for press in typed if press.key != Keys.ControlC]
         store_typeahead(editor_input, others)
         return len(others) < len(typed)
-
-
-def _session(folder: Path, status: Callable[[], str]) -> "PromptSession[str]":
-    from prompt_toolkit import PromptSession
-    from prompt_toolkit.history import InMemoryHistory
-    from prompt_toolkit.styles import Style
-
-    file = history_file(folder)
-    return PromptSession(
-        [("class:prompt", PROMPT)],
-        multiline=True,
-        prompt_continuation=lambda width, number, wrapped: [("fg:ansibrightblack", MORE)],
-        history=InMemoryHistory() if file is None else _history(file),
-        key_bindings=_bindings(),
-        bottom_toolbar=lambda: [("class:bottom-toolbar", harmless(status()))],
-        style=Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack", "prompt": "bold fg:ansicyan"}),
-    )
 
 
 def _bindings() -> Any:
@@ -283,29 +248,3 @@ def _bindings() -> Any:
         event.current_buffer.reset()
 
     return keys
-
-
-def _history(file: Path) -> Any:
-    from prompt_toolkit.history import FileHistory
-
-    class RedactedHistory(FileHistory):
-        """A history that is redacted like a record. A failed write (a full disk) is ignored."""
-
-        def store_string(self, string: str) -> None:
-            with contextlib.suppress(OSError):
-                super().store_string(redact_text(replace_surrogates(string)))
-
-    return RedactedHistory(str(file))
-
-
-def history_file(folder: Path) -> Path | None:
-    """The history file, readable by the user only; None if it cannot be written."""
-    path = folder / HISTORY
-    try:
-        os.close(open_regular(path, os.O_CREAT | os.O_WRONLY))
-        text = path.read_text(errors="replace")
-        if len(text) > HISTORY_BYTES:
-            path.write_text("\n# " + text[len(text) // 2 :].partition("\n# ")[2])
-    except OSError:
-        return None
-    return path

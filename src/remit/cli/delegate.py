@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import Collection
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,12 +24,12 @@ from remit.core.states import Priority, priority_of
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
-    from remit.agents.grpc.task_service import TaskService
     from remit.app import Remit
     from remit.cli.live import PendingReturn
-    from remit.core.context import RecordedHandle
 
 
+LATE_SECONDS = 5.0
+"""Seconds to wait for a return after its deadline."""
 AgentName = Annotated[
     str, Argument(metavar="AGENT", help="Its name, or a target and its operation: see `remit agents`.", autocompletion=completion.agents)
 ]
@@ -65,22 +65,21 @@ def delegate(
 ) -> Exit:
     """Hand work to an agent and wait for its return, which arrives by the deadline whatever the agent does."""
     given = parameters or []
-    has_bare = any(map(is_bare, given))
-    for pair in given if not has_bare else ():  # one by one: only the agent's schema tells whether a name may be repeated
-        pairs([pair])  # faults are found before anything is opened or recorded
     if key is not None and not key.strip():
         raise Misused("--key is empty.", advice="Name the work, e.g. --key report-2026-01.")
     options: dict[str, Any] = {
         "timeout": arguments.seconds(timeout, "--timeout"),
-        "priority": priority_of(int(priority) if priority in "01234" and priority else priority),
+        "priority": priority_of(int(priority) if priority.isdigit() else priority),
         "key": key,
         "accept": tuple(accept or ()),
         "budget": arguments.budget(budget or []),
         "idle": arguments.seconds(idle, "--idle"),
         "cache": cache,
     }
-    if has_bare:
+    if any(map(is_bare, given)):
         _check_bare(agent, given, project)
+    for pair in given if not any(map(is_bare, given)) else ():  # one by one: only the agent's schema tells whether a name may be repeated
+        pairs([pair])  # faults are found before anything is opened or recorded
     if resume is not None:
         options["resume"] = stopped_session(project, resume)
     return asyncio.run(start_and_show(project, agent, given, options))
@@ -93,31 +92,30 @@ def _check_bare(agent: str, given: list[str], project: Project) -> None:
     agent, given = resolve_target(agent, given, project.directory)
     known = project.directory.find(agent)
     if known is None:
-        if is_served(project.root):
+        if _is_served(project.root):
             return  # the server may know it
-        _refuse_unloaded(project, agent, project.directory)
-        _refuse_unknown(agent, project.directory)
+        _refuse_unknown(project, agent, project.directory)
     pairs(given, known.spec.parameters_schema if known else None)
 
 
-def _refuse_unknown(agent: str, directory: "Directory") -> None:
-    """An unknown agent before a bare word may be a mistyped target: that error is more useful than an invalid pair."""
+def _refuse_unknown(project: Project, agent: str, directory: "Directory") -> None:
+    """For a declared but faulty agent, report its fault; for a mistyped name, the one that is meant."""
+    if fault := project.why_not_loaded(agent, directory):
+        raise Refused(fault, code="INVALID_TARGET", advice="Fix that file; `remit agents` lists what is loaded.")
     if advice := advice_for_unknown(agent, directory.names()):
         raise Refused(f"There is no agent named {agent!r}.", code="INVALID_TARGET", advice=advice)
+
+
+def close_match(name: str, known: Collection[str]) -> str:
+    return f"Did you mean {close[0]}?" if (close := get_close_matches(name, known, n=1)) else ""
 
 
 def advice_for_unknown(agent: str, names: Collection[str]) -> str:
     """The agent or target that is meant, or the setting that leaves it out; empty if neither is known."""
     from remit.runtime.accept import disabled_agent_hint
 
-    close = get_close_matches(agent, [*names, *{name.partition(".")[0] for name in names}], n=1)
-    return disabled_agent_hint(agent, names) or (f"Did you mean {close[0]}? `remit agents` lists all." if close else "")
-
-
-def _refuse_unloaded(project: Project, agent: str, directory: "Directory") -> None:
-    """For a declared but faulty agent, report its fault instead of "no such agent"."""
-    if fault := project.why_not_loaded(agent, directory):
-        raise Refused(fault, code="INVALID_TARGET", advice="Fix that file; `remit agents` lists what is loaded.")
+    close = close_match(agent, [*names, *{name.partition(".")[0] for name in names}])
+    return disabled_agent_hint(agent, names) or (f"{close} `remit agents` lists all." if close else "")
 
 
 def resolve_target(agent: str, given: list[str], directory: "Directory") -> tuple[str, list[str]]:
@@ -158,10 +156,12 @@ async def start_and_show(project: Project, agent: str, given: list[str], options
         known = remit.directory.find(agent)
         handle: PendingReturn | None = None
         if known is None:
-            _refuse_unloaded(project, agent, remit.directory)
+            for problem in remit.directory.problems:
+                say_aside(f"! {problem}")
             handle = await _start_on_server(remit, agent, given, options)
+            if handle is None and (fault := project.why_not_loaded(agent, remit.directory)):
+                raise Refused(fault, code="INVALID_TARGET", advice="Fix that file; `remit agents` lists what is loaded.")
         if handle is None:
-            _print_problems(remit, agent)
             _print_faulty_rules(remit)
             parameters = pairs(given, known.spec.parameters_schema if known else None)
             handle = await remit.start(agent, parameters=parameters, **options)
@@ -183,14 +183,6 @@ async def show_return(project: Project, remit: "Remit", handle: "PendingReturn",
     return exit_of_return(outcome.result)
 
 
-def _print_problems(remit: "Remit", agent: str) -> None:
-    """Print files that were not loaded and duplicate names, if they may explain why the agent is missing or different."""
-    is_known = remit.directory.find(agent) is not None
-    for problem in remit.directory.problems:
-        if not is_known or "Two agents are named" not in problem or f"named {agent!r}" in problem:
-            say_aside(f"! {problem}")
-
-
 def _print_faulty_rules(remit: "Remit") -> None:
     """Warn before a run about rules with misspelt names: they match nothing."""
     from remit.policy.rules import default_text, project_file
@@ -208,99 +200,71 @@ def _print_faulty_rules(remit: "Remit") -> None:
 # ---- agents that registered with the running server of the project
 
 
-KIND = "registered"
-SOURCE = "the server of this project"
-LATE_SECONDS = 5.0
-"""Seconds to wait for a return after its deadline."""
-
-
 async def _start_on_server(remit: "Remit", agent: str, given: list[str], options: dict[str, Any]) -> "PendingReturn | None":
     """Start an agent that registered with the server; only the server can run it. None if the server has no agent of this name."""
-    if CALLER in os.environ or not is_served(remit.root):
+    if CALLER in os.environ or not _is_served(remit.root):
         return None
-    by_name = {one.name: one for one in await served_agents(remit.root)}
-    in_two_words = f"{agent}.{given[0]}" if given else ""
-    if agent in by_name:
-        spec, rest = by_name[agent], given
-    elif in_two_words in by_name:
-        spec, rest = by_name[in_two_words], given[1:]
-    else:
-        if any(map(is_bare, given)):
-            _refuse_unknown(agent, remit.directory)
+    by_name = {one.name: one for one in await _served_agents(remit.root)}
+    if agent not in by_name and given and f"{agent}.{given[0]}" in by_name:
+        agent, given = f"{agent}.{given[0]}", given[1:]
+    if agent not in by_name:
         return None
-    return await start_on_server(remit, spec.name, pairs(rest, spec.parameters_schema), options)
+    parameters = pairs(given, by_name[agent].parameters_schema)
+    request = {name: value for name, value in options.items() if value and name in ("key", "resume", "accept")}
+    request |= {name: options[name] * 1000 for name in ("timeout", "idle") if options.get(name)}
+    if (limits := options["budget"]) is not None:
+        request["budget"] = {kind: value for kind, value in limits.to_dict().items() if value is not None}
+    from remit.core.context import RecordedHandle
+    from remit.server.grpc_client import Client, discover
+
+    found = discover(remit.root)
+    priority = options.get("priority", Priority.NORMAL).name.lower()
+    async with (
+        Client(found.address, token=found.token) as client,
+        contextlib.aclosing(client.stream(agent, None, parameters, priority=priority, **request)) as chunks,
+    ):
+        first = await anext(chunks)
+    if first.task_id is None:
+        raise Unavailable(f"The server did not start {agent}.", advice="Its log says why.")
+    record = await remit.describe(first.task_id)
+    seconds = max(0.0, record.deadline_at - time.time()) + LATE_SECONDS
+    return RecordedHandle(remit, first.task_id, asyncio.get_running_loop().time() + seconds)
 
 
-def is_served(folder: Path) -> bool:
+def _is_served(folder: Path) -> bool:
     """Whether a server of this project runs. Reads one file."""
     from remit.server.discovery import announced
 
     return announced(folder / ".remit" / "run") is not None
 
 
-async def served_agents(folder: Path) -> list[AgentSpec]:
+async def _served_agents(folder: Path) -> list[AgentSpec]:
     """Every agent of the running server; empty if no server answers."""
     try:
+        from remit.agents.grpc.task_service import ServiceAddress, TaskService
         from remit.agents.proto.values import dict_of
+        from remit.server.grpc_client import discover
 
-        async with _service(folder) as service:
-            found = await service.agents()
+        found = discover(folder)
+        service = TaskService(ServiceAddress(address=found.address, token=lambda: found.token))
+        try:
+            listed = await service.agents()
+        finally:
+            await service.close()
     except (RemitError, ModuleNotFoundError):
         return []
     return [
         AgentSpec(
             name=one.name,
             description=one.description,
-            timeout_seconds=one.timeout_ns / 1e9 if one.timeout_ns > 0 else None,
-            kind=KIND,
+            kind="registered",
             parameters_schema=dict_of(one.parameters_schema),
-            source=SOURCE,
+            source="the server of this project",
         )
-        for one in found
+        for one in listed
     ]
 
 
 def only_served(folder: Path, known: Collection[str]) -> list[AgentSpec]:
     """The server's agents that the project itself does not have."""
-    return [spec for spec in asyncio.run(served_agents(folder)) if spec.name not in known] if is_served(folder) else []
-
-
-async def start_on_server(remit: "Remit", agent: str, parameters: Mapping[str, Any], options: Mapping[str, Any]) -> "RecordedHandle":
-    """Start the agent on the server. Raises the server's refusal."""
-    from remit.agents.proto.v1 import tasks_pb2 as pb
-    from remit.agents.proto.values import nanoseconds, struct_of
-    from remit.core.context import RecordedHandle
-
-    timeout, idle, limits = options["timeout"], options.get("idle"), options["budget"]
-    config = pb.TaskConfig(
-        parameters=struct_of(parameters),
-        timeout_ns=nanoseconds(timeout) if timeout else 0,
-        idle_ns=nanoseconds(idle) if idle else 0,
-        key=options.get("key") or "",
-        resume=options.get("resume") or "",
-        accept=options.get("accept", ()),
-    )
-    if limits is not None:
-        config.budget.CopyFrom(struct_of({kind: value for kind, value in limits.to_dict().items() if value is not None}))
-    priority = int(options.get("priority", Priority.NORMAL))
-    async with _service(remit.root) as service:
-        request = pb.ExecuteTaskRequest(agent_id=agent, priority=priority, config=config)  # type: ignore[arg-type]  # an enum of protobuf
-        task = await service.execute(request)
-    if task.task_id is None:
-        raise Unavailable(f"The server did not start {agent}.", advice="Its log says why.")
-    record = await remit.describe(task.task_id)
-    seconds = max(0.0, record.deadline_at - time.time()) + LATE_SECONDS
-    return RecordedHandle(remit, task.task_id, asyncio.get_running_loop().time() + seconds)
-
-
-@contextlib.asynccontextmanager
-async def _service(folder: Path) -> AsyncIterator["TaskService"]:
-    from remit.agents.grpc.task_service import ServiceAddress, TaskService
-    from remit.server.grpc_client import discover
-
-    found = discover(folder)
-    service = TaskService(ServiceAddress(address=found.address, token=lambda: found.token))
-    try:
-        yield service
-    finally:
-        await service.close()
+    return [spec for spec in asyncio.run(_served_agents(folder)) if spec.name not in known] if _is_served(folder) else []

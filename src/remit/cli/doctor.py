@@ -1,7 +1,6 @@
 """`remit doctor`: report the features of this machine and project, missing parts, and how to install them. Changes nothing."""
 
 import asyncio
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -9,10 +8,10 @@ import resource
 import shutil
 import sqlite3
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from typer import Option
 
@@ -25,7 +24,7 @@ from remit.cli.models import keys_present, listed, try_models
 from remit.cli.project import Project
 from remit.cli.render import count, harmless, painted
 from remit.core.errors import RemitError
-from remit.core.record import HistoryQuery
+from remit.models.providers import LOCAL
 from remit.policy.rules import FILE
 from remit.server.discovery import announced
 from remit.stores import without_password
@@ -69,19 +68,11 @@ class Finding:
     advice: str = ""
     mark: str = "ok"
     """ok, worse or missing."""
-    part: str = ""
-    """Its heading."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"advice": self.advice or None}
 
 
-def _worse(name: str, found: str, advice: str = "") -> Finding:
-    return Finding(name, found, advice, "worse")
-
-
-def _missing(name: str, found: str, advice: str = "") -> Finding:
-    return Finding(name, found, advice, "missing")
+def _finding(name: str, found: str, advice: str = "", *, is_fault: bool = True, mark: str = "worse") -> Finding:
+    """A finding with a mark and advice if `is_fault`."""
+    return Finding(name, found, advice, mark) if is_fault else Finding(name, found)
 
 
 def doctor(
@@ -91,35 +82,29 @@ def doctor(
     """Print what this machine offers: sandbox, programs, packages, coding agents, models, the project; with advice on what is missing.
 
     Exits 0 also when optional parts are missing."""
-    found = look(project, is_online=is_online)
-    return project.answer({"sandbox": probe().stack, "findings": [one.to_dict() for one in found]}, lambda: _print(found))
-
-
-def _print(findings: Sequence[Finding]) -> None:
-    part, width = "", max(len(one.name) for one in findings)
-    for one in findings:
-        if one.part != part:
-            print(("\n" if part else "") + painted(one.part, "bold"))
-            part = one.part
-        mark, style = _MARKS[one.mark]
-        print(f"  {painted(mark, style)} {harmless(one.name).ljust(width)}  {harmless(one.found)}")
-        if one.advice:
-            print(painted(f"    {' ' * width}  → {harmless(one.advice)}", "dim"))
-
-
-def look(project: Project, *, is_online: bool = False) -> list[Finding]:
-    """Collect the findings. Contacts no host unless `is_online`: a cloned project names hosts, and the variables that would be sent to
-    them."""
     parts = {
         "machine": _machine(),
         "sandbox": _sandbox(),
         "programs": _programs(),
         "extras": _extras(),
         "coding agents": _coding_agents(),
-        "models": model_findings(project, is_online=is_online),
+        "models": _models(project, is_online=is_online),
         "project": _project(project),
     }
-    return [Finding(one.name, one.found, one.advice, one.mark, part) for part, findings in parts.items() for one in findings]
+    found = {part: list(findings) for part, findings in parts.items()}
+    documents = [asdict(one) | {"advice": one.advice or None, "part": part} for part, findings in found.items() for one in findings]
+    return project.answer({"sandbox": probe().stack, "findings": documents}, lambda: _print(found))
+
+
+def _print(found: Mapping[str, Sequence[Finding]]) -> None:
+    width = max(len(one.name) for findings in found.values() for one in findings)
+    for part, findings in found.items():
+        print(painted(part, "bold"))
+        for one in findings:
+            mark, style = _MARKS[one.mark]
+            print(f"  {painted(mark, style)} {harmless(one.name).ljust(width)}  {harmless(one.found)}")
+            if one.advice:
+                print(painted(f"    {' ' * width}  → {harmless(one.advice)}", "dim"))
 
 
 def _machine() -> Iterator[Finding]:
@@ -127,50 +112,40 @@ def _machine() -> Iterator[Finding]:
     yield Finding("SQLite", sqlite3.sqlite_version)
     yield Finding("system", f"{platform.system()} {platform.release()} on {platform.machine()}")
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    few = 0 <= files < _MANY_FILES
-    yield (_worse if few else Finding)("open files", f"at most {files:,}", "ulimit -n 4096, to run many agents at once." if few else "")
+    yield _finding("open files", f"at most {files:,}", "ulimit -n 4096, to run many agents at once.", is_fault=0 <= files < _MANY_FILES)
 
 
 def _sandbox() -> Iterator[Finding]:
     offer = probe()
-    if offer.bubblewrap is None or offer.fault:
-        fault = "not found" if offer.bubblewrap is None else f"{offer.bubblewrap} does not work: {offer.fault}"
-        yield _missing("bubblewrap", fault, offer.advice())
-    else:
-        yield Finding("bubblewrap", f"{offer.bubblewrap}, tried")
+    lacks_bubblewrap = offer.bubblewrap is None or bool(offer.fault)
+    yield _finding(
+        "bubblewrap", str(offer.fault or offer.bubblewrap or "not found"), offer.advice(), is_fault=lacks_bubblewrap, mark="missing"
+    )
     if closed := offer.closed_switches():
-        yield _worse("user namespaces", "forbidden to users", ", ".join(closed))
-    if offer.landlock:
-        yield Finding("Landlock", f"version {offer.landlock}")
-    else:
-        yield _missing("Landlock", "none", "Linux 5.13 and later, with lsm=…,landlock.")
-    if offer.seccomp:
-        yield Finding("seccomp", "system calls are filtered")
-    else:
-        yield _missing("seccomp", "none", "For x86_64 and aarch64, with CONFIG_SECCOMP_FILTER.")
-    if offer.is_enough:
-        yield (Finding if offer.has_bubblewrap else _worse)("in force", offer.stack)
-    else:
-        yield _missing("in force", "code cannot be confined here: coder.execute_code refuses", offer.advice())
+        yield _finding("user namespaces", "forbidden to users", ", ".join(closed))
+    landlock = f"version {offer.landlock}" if offer.landlock else "none"
+    yield _finding("Landlock", landlock, "Linux 5.13 and later, with lsm=…,landlock.", is_fault=not offer.landlock, mark="missing")
+    seccomp = "system calls are filtered" if offer.seccomp else "none"
+    yield _finding("seccomp", seccomp, "For x86_64 and aarch64, with CONFIG_SECCOMP_FILTER.", is_fault=not offer.seccomp, mark="missing")
+    in_force = offer.stack if offer.is_enough else "code cannot be confined here: coder.execute_code refuses"
+    yield _finding("in force", in_force, offer.advice(), is_fault=not offer.is_enough, mark="missing")
     if not offer.has_bubblewrap:
-        yield _missing("containment", 'agents with contain = true are refused, with "auto" they run uncontained', offer.advice())
+        found = 'agents with contain = true are refused, with "auto" they run uncontained'
+        yield _finding("containment", found, offer.advice(), mark="missing")
 
 
 def _programs() -> Iterator[Finding]:
     for name, program, use, advice in _PROGRAMS:
         # packages install programs beside the interpreter
         path = shutil.which(program) or shutil.which(program, path=str(Path(sys.executable).parent))
-        yield _missing(name, f"not found; for {use}", advice) if path is None else Finding(name, path)
+        yield _finding(name, path or f"not found; for {use}", advice, is_fault=path is None, mark="missing")
 
 
 def _extras() -> Iterator[Finding]:
     for extra, (modules, use) in EXTRAS.items():
         missing = [module for module in modules.split() if not _is_installed(module)]
-        if missing:
-            found = f"not installed; for {use}" if modules.split()[0] in missing else f"{', '.join(missing)} missing; for {use}"
-            yield _missing(extra, found, f"pip install 'remit[{extra}]'")
-        else:
-            yield Finding(extra, "installed")
+        found = f"{', '.join(missing)} missing; for {use}" if missing else "installed"
+        yield _finding(extra, found, f"pip install 'remit[{extra}]'", is_fault=bool(missing), mark="missing")
 
 
 def _is_installed(module: str) -> bool:
@@ -183,11 +158,12 @@ def _is_installed(module: str) -> bool:
 def _coding_agents() -> Iterator[Finding]:
     found, missing = asyncio.run(detect())
     for one in found:
-        where, fault = f"{one.version} at {one.path}", one.fault or ("" if one.login else "no login was found")
-        yield _worse(one.known.name, f"{where}: {fault}", "Start it once by hand.") if fault else Finding(one.known.name, where)
+        fault = one.fault or ("" if one.login else "no login was found")
+        where = f"{one.version} at {one.path}" + (f": {fault}" if fault else "")
+        yield _finding(one.known.name, where, "Start it once by hand.", is_fault=bool(fault))
     if not found:
-        names = ", ".join(one.name for one in missing)
-        yield _missing("none", f"looked for {names}", "Optional; `remit agents --detect` prints how to install one.")
+        looked = f"looked for {', '.join(one.name for one in missing)}"
+        yield _finding("none", looked, "Optional; `remit agents --detect` prints how to install one.", mark="missing")
 
 
 def _engine(project: Project) -> Iterator[Finding]:
@@ -196,18 +172,20 @@ def _engine(project: Project) -> Iterator[Finding]:
     if chosen.kind == "embedded":
         return
     if chosen.project is None:
-        yield _missing("engine", "temporal, without the name of the project", 'Set [engine] project = "NAME" in remit.toml.')
+        yield _finding(
+            "engine", "temporal, without the name of the project", 'Set [engine] project = "NAME" in remit.toml.', mark="missing"
+        )
         return
     address = chosen.temporal.address or os.environ.get("TEMPORAL_ADDRESS") or "localhost:7233, unless a profile says otherwise"
     yield Finding("engine", f"temporal, project {chosen.project}, server {address}", "`remit workers` lists the workers.")
     if not chosen.ships_files:
         yield Finding("files", "in this directory, which all workers must share")
     elif chosen.temporal.blobs is None:
-        yield _missing("files", "shipped, without an object store", 'Set [engine.temporal] blobs = "s3://BUCKET/PREFIX" in remit.toml.')
-    elif importlib.util.find_spec("obstore") is None:
-        yield _missing("files", f"shipped through {chosen.temporal.blobs}, without the package obstore", "pip install 'remit[blobs]'")
+        advice = 'Set [engine.temporal] blobs = "s3://BUCKET/PREFIX" in remit.toml.'
+        yield _finding("files", "shipped, without an object store", advice, mark="missing")
     else:
-        yield Finding("files", f"shipped through {chosen.temporal.blobs}/{chosen.project}")
+        found, is_fault = f"shipped through {chosen.temporal.blobs}", importlib.util.find_spec("obstore") is None
+        yield _finding("files", found, "pip install 'remit[blobs]'", is_fault=is_fault, mark="missing")
 
 
 def _project(project: Project) -> Iterator[Finding]:
@@ -215,37 +193,46 @@ def _project(project: Project) -> Iterator[Finding]:
     try:
         mode = project.settings.policy_mode
     except RemitError as error:
-        yield _worse("settings", error.message, error.advice)
+        yield _finding("settings", error.message, error.advice)
         return
     rules = project.folder / FILE
     found = f"{rules if rules.exists() else 'the default rules'}, mode {mode}"
-    yield (Finding("policy", found) if mode == "strict" else _worse("policy", found, 'Enforce it: policy_mode = "strict" in remit.toml.'))
+    yield _finding("policy", found, 'Enforce it: policy_mode = "strict" in remit.toml.', is_fault=mode != "strict")
     yield from _engine(project)
-    yield from _agent_files(project)
-    yield from _roles(project)
-    yield from _commands(project)
+    yield from _declarations(project)
     yield from _editable_install(project)
-    yield _server(project)
+    server = announced(project.folder / "run")
+    where = "" if server is None else f"{', '.join(filter(None, (server.grpc, server.http)))}, by process {server.pid}"
+    yield Finding("server", where or "not running; optional: `remit serve` starts one")
     yield _database(project)
     free = shutil.disk_usage(project.root).free
-    is_low = free < 200e6
-    advice = "Free some space: nothing can be recorded on a full disk." if is_low else ""
-    yield (_worse if is_low else Finding)("disk", f"{free / 1e9:.1f} GB free", advice)
+    advice = "Free some space: nothing can be recorded on a full disk."
+    yield _finding("disk", f"{free / 1e9:.1f} GB free", advice, is_fault=free < 200e6)
     if not os.access(project.folder if project.folder.exists() else project.root, os.W_OK):
-        yield _worse("writable", f"{project.root} is not writable", "chown or chmod it.")
+        yield _finding("writable", f"{project.root} is not writable", "chown or chmod it.")
+
+
+def _declarations(project: Project) -> Iterator[Finding]:
+    """Faults of agents, roles and commands, and roles without an agent."""
+    directory = project.directory
+    for problem in directory.problems:
+        yield _finding("agents", problem, "`remit agents` lists those that were loaded, `remit roles` who carries out each role.")
+    if open_roles := [role.name for role in role_infos(directory) if role.by == "nobody"]:
+        advice = "`remit roles` prints the lines to add."
+        yield _finding("roles", f"no agent carries out {', '.join(open_roles)}", advice, mark="missing")
+    for problem in every(project.root, COMMANDS, project.trust)[1]:
+        yield _finding("commands", problem, "`remit commands` lists the valid ones.")
 
 
 def _editable_install(project: Project) -> Iterator[Finding]:
     """Warn if the environment imports the project from its folder: tests in a worktree would test the project, not the worktree."""
     root = project.root.resolve()
-    places = dict.fromkeys([project.root / ".venv", project.root / "venv", Path(os.environ.get("VIRTUAL_ENV", "") or root / ".venv")])
-    for folder in places:
+    for folder in {project.root / ".venv", project.root / "venv", Path(os.environ.get("VIRTUAL_ENV", "") or root / ".venv")}:
         for path in sorted(folder.glob("lib/python*/site-packages/*.pth")):
-            text = (read_bounded(path, 1 << 16) or b"").decode(errors="replace")
-            lines = [line for line in text.splitlines() if line and not line.startswith(("import ", "#"))]
+            lines = (read_bounded(path, 1 << 16) or b"").decode(errors="replace").splitlines()
             if any(Path(line).is_absolute() and Path(line).resolve().is_relative_to(root) for line in lines):
                 advice = 'Give each worktree its own environment: [workspace] setup = ["uv sync"]; or run tests with PYTHONPATH=src.'
-                yield _worse("worktrees", f"{folder.name} imports the project from {root}; tests in a worktree would test that", advice)
+                yield _finding("worktrees", f"{folder.name} imports the project from {root}; tests in a worktree would test that", advice)
                 return
 
 
@@ -256,91 +243,43 @@ def _database(project: Project) -> Finding:
             if store is None:
                 return Finding("database", "none yet: the first delegation creates it")
             store.live()
-            store.history(HistoryQuery(limit=1))
-            known = store.count()
+            known = count(store.count(), "delegation")
     except RemitError as error:
-        return _worse("database", error.message, error.advice)
+        return _finding("database", error.message, error.advice)
     if project.settings.store.url is not None:
-        return Finding("database", f"{without_password(project.settings.store.url)}, {count(known, 'delegation')}")
+        return Finding("database", f"{without_password(project.settings.store.url)}, {known}")
     path = project.folder / "remit.db"
     if project.trust.foreign_database is not None:
-        return _worse("database", f"{path} was not made here: it is only read", "remit trust --adopt")
+        return _finding("database", f"{path} was not made here: it is only read", "remit trust --adopt")
     log = path.with_name("remit.db-wal")
     log_bytes = log.stat().st_size if log.exists() else 0
-    found = f"{path}, {path.stat().st_size / 1e6:.1f} MB, log {log_bytes / 1e6:.1f} MB, {count(known, 'delegation')}"
     days = project.settings.history_days
-    found += f", kept {days:g} days" if days is not None else ", kept for ever"
-    if log_bytes > LARGE_LOG_BYTES:
-        return _worse("database", found, "A process keeps the database open without working: `remit status`, then restart it.")
-    return Finding("database", found)
+    kept = "for ever" if days is None else f"{days:g} days"
+    found = f"{path}, {path.stat().st_size / 1e6:.1f} MB, log {log_bytes / 1e6:.1f} MB, {known}, kept {kept}"
+    advice = "A process keeps the database open without working: `remit status`, then restart it."
+    return _finding("database", found, advice, is_fault=log_bytes > LARGE_LOG_BYTES)
 
 
-def _server(project: Project) -> Finding:
-    server = announced(project.folder / "run")
-    if server is None:
-        return Finding("server", "not running; optional: `remit serve` starts one")
-    return Finding("server", f"{', '.join(filter(None, (server.grpc, server.http)))}, by process {server.pid}")
-
-
-def _commands(project: Project) -> Iterator[Finding]:
-    """Command files, and faulty ones."""
-    found, problems = every(project.root, COMMANDS, project.trust)
-    for problem in problems:
-        yield _worse("commands", problem, "`remit commands` lists the valid ones.")
-    if found and not problems:
-        yield Finding("commands", ", ".join(one.name for one in found)[:200])
-
-
-def _agent_files(project: Project) -> Iterator[Finding]:
-    """Faulty agent declarations."""
-    for problem in project.directory.problems:
-        if not _is_about_roles(problem):
-            yield _worse("agents", problem, "`remit agents` lists those that were loaded.")
-
-
-def _is_about_roles(problem: str) -> bool:
-    return "[roles]" in problem.partition(": ")[0] or problem.startswith("env REMIT_ROLES")
-
-
-def _roles(project: Project) -> Iterator[Finding]:
-    """Bindings to missing agents, and roles without an agent."""
-    directory = project.directory
-    faults = list(filter(_is_about_roles, directory.problems))
-    for fault in faults:
-        yield _worse("roles", fault, "`remit roles` shows which agent carries out each role.")
-    if faults:
-        return
-    if open_roles := [role.name for role in role_infos(directory) if role.by == "nobody"]:
-        yield _missing("roles", f"no agent carries out {', '.join(open_roles)}", "`remit roles` prints the lines to add.")
-    else:
-        yield Finding("roles", "each has an agent")
-
-
-def model_findings(project: Project, seconds: float = TRIAL_SECONDS, *, is_online: bool = False) -> Iterator[Finding]:
+def _models(project: Project, *, is_online: bool) -> Iterator[Finding]:
+    """The configured models. Contacts no host unless `is_online`: a cloned project names hosts, and variables to be sent to them."""
     try:
         found = listed(project.settings, project.root)
     except RemitError:  # reported among the findings of the project
         return
     if not found:
-        keys = ", ".join(variable for variable, _ in keys_present())
+        keys = ", ".join(keys_present())
+        none = "no language model is configured; optional" + (f"; there is a key in {keys}" if keys else "")
         yield Finding(
-            "no model",
-            "no language model is configured; optional" + (f"; there is a key in {keys}" if keys else ""),
-            'For `remit ask` and model agents: model = "anthropic:…" in remit.toml, or "local:/path/to/file.gguf".',
+            "no model", none, 'For `remit ask` and model agents: model = "anthropic:…" in remit.toml, or "local:/path/to/file.gguf".'
         )
-        return
-    names = [one.name for one in found if is_online and not one.fault and not one.is_local]
-    trials = {one.name: one for one in try_models(project.settings, project.root, names, seconds)}
+    names = [one["name"] for one in found if is_online and not one["fault"] and one["provider"] != LOCAL]
+    trials = {one["name"]: one for one in try_models(project.settings, project.root, names, TRIAL_SECONDS)}
     for one in found:
-        trial = trials.get(one.name)
-        fault, advice = (one.fault, one.advice) if trial is None else (trial.fault, trial.advice)
-        test = f"`remit models test {one.name}`"
-        if fault:
-            yield _worse(one.name, fault.removeprefix(f"{one.name} "), advice or (test if is_online else ""))
-        elif one.is_local:
-            yield Finding(one.name, "a local model; not loaded now", f"{test} loads it.")
+        name, trial = one["name"], trials.get(one["name"])
+        if fault := (trial or one)["fault"]:
+            yield _finding(name, fault, (trial or one)["advice"] or "")
         elif trial is None:
-            yield Finding(one.name, "configured; not contacted", "`remit doctor --online` asks every model.")
+            yield Finding(name, "configured; not contacted", f"`remit models test {name}` asks it.")
         else:
-            price = "" if one.price is not None else "; its price is unknown, so no money is counted"
-            yield Finding(one.name, f"answers, in {trial.seconds:.1f} s{price}")
+            price = "" if one["price"] else "; its price is unknown, so no money is counted"
+            yield Finding(name, f"answers, in {trial['seconds']:.1f} s{price}")

@@ -1,11 +1,9 @@
 """Events as text, the latest text of each delegation as read from the store, and the spending of a tree."""
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remit.cli.render import count, json_text, money, one_line, spent
-from remit.core.budget import Limits
 from remit.core.events import Event, EventKind
 from remit.core.ports import Store
 from remit.core.record import Record
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.05
 """Interval of checks for writes by other processes; each costs one pragma."""
-UNKNOWN = "money unknown"
 
 
 def event_text(event: Event) -> str:
@@ -126,48 +123,21 @@ class SpendingTotal(NamedTuple):
     """Whether a model of unknown price was used."""
 
     def plus(self, other: "SpendingTotal") -> "SpendingTotal":
-        return SpendingTotal(
-            tokens=self.tokens + other.tokens, cost=self.cost + other.cost, has_unknown=self.has_unknown or other.has_unknown
-        )
+        return SpendingTotal(self.tokens + other.tokens, self.cost + other.cost, self.has_unknown or other.has_unknown)
 
     def words(self) -> str:
         """`1,234 tokens, 0.0031`; `1,234 tokens, money unknown`; empty if nothing was spent."""
         if not self.tokens and not self.cost:
             return ""
-        amount = money(self.cost) if not self.has_unknown else f"at least {money(self.cost)}" if self.cost else UNKNOWN
+        amount = money(self.cost) if not self.has_unknown else f"at least {money(self.cost)}" if self.cost else "money unknown"
         return f"{count(self.tokens, 'token')}, {amount}"
 
 
-class SpendMeter:
-    """Deadline and spending of a model call outside a delegation."""
-
-    def __init__(self, seconds: float) -> None:
-        self._ends_at = time.monotonic() + seconds
-        self.tokens = 0
-        self.cost = 0.0
-        self.budget = Limits()
-
-    @property
-    def remaining(self) -> float:
-        return max(0.0, self._ends_at - time.monotonic())
-
-    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None:
-        self.tokens += tokens
-        self.cost += cost
-
-    def progress(self, message: str, fraction: float | None = None) -> None:
-        """Not shown."""
-
-
-def spent_by(records: "Sequence[Record]", settings: "Settings") -> SpendingTotal:
+def spent_by(records: Sequence[Record], settings: "Settings") -> SpendingTotal:
     """The spending of a tree. Tokens without a cost belong to a free model or one of unknown price."""
-    tokens, cost = sum(record.tokens for record in records), sum(record.cost for record in records)
-    is_open = any(record.tokens and not record.cost for record in records)
-    return SpendingTotal(tokens=tokens, cost=cost, has_unknown=is_open and not is_priced(settings))
+    has_unknown = any(record.tokens and not record.cost for record in records)
+    if has_unknown and settings.model:
+        from remit.models.prices import price_of
 
-
-def is_priced(settings: "Settings") -> bool:
-    """Whether the price of every configured model is known."""
-    from remit.models.prices import price_of
-
-    return bool(settings.model) and all(price_of(settings, name) is not None for name in settings.model)
+        has_unknown = any(price_of(settings, name) is None for name in settings.model)
+    return SpendingTotal(sum(record.tokens for record in records), sum(record.cost for record in records), has_unknown)

@@ -143,7 +143,7 @@ def _model() -> tuple[str, list[str]]:
     for provider, name in STARTERS.items():
         if variable := next((one for one in PROVIDERS[provider].keys if os.environ.get(one, "").strip()), None):
             return f"{provider}:{name}", [f"The model is paid with the key in {variable}; `remit models test` asks it a question."]
-    others = [f"{variable} ({providers[0]})" for variable, providers in keys_present()]
+    others = [f"{variable} ({providers[0]})" for variable, providers in keys_present().items()]
     return "", [f'Found {", ".join(others)}: name a model of it with model = "PROVIDER:NAME" in {FILE}.'] if others else []
 
 

@@ -4,7 +4,6 @@ The change is shown as a diff first. A backup of the file is kept beside it, so 
 tomlkit, JSON with the standard library. A JSON file with comments is not written, because they would be lost: the entry is printed for the
 user to paste. The vendors' `mcp add` commands are not used: none can express the whole entry for one project."""
 
-import contextlib
 import difflib
 import json
 import os
@@ -12,9 +11,8 @@ import re
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,80 +40,15 @@ CODEX_START_SECONDS = 60
 CODEX_TOOL_SECONDS = 3600
 OPENCODE_TIMEOUT_MS = 60_000
 ASK_CODEX = "May codex call remit's tools without asking? `codex exec` can call them only then."
-_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_LAST_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
-Entry = dict[str, Any]
-
-
-class Does(StrEnum):
-    """Kind of change to a file."""
-
-    NOTHING = "nothing"
-    MAKE = "make"
-    ADD = "add"
-    CHANGE = "change"
-    REMOVE = "remove"
-    """The rest of the file was changed since and is kept."""
-    RESTORE = "restore"
-    DELETE = "delete"
-    PASTE = "paste"
-    """Nothing is written: the user edits the file."""
-
-
 DONE = {
-    Does.MAKE: "Created {file} with the entry for remit.",
-    Does.ADD: "Added remit to {file}. The original: {backup}.",
-    Does.CHANGE: "Changed the entry of remit in {file}. The original: {backup}.",
-    Does.REMOVE: "Removed remit from {file}; everything else is unchanged.",
-    Does.RESTORE: "Restored {file}.",
-    Does.DELETE: "Deleted {file}: it contained nothing else.",
+    "make": "Created {file} with the entry for remit.",
+    "change": "Wrote the entry for remit into {file}. The original: {backup}.",
+    "remove": "Removed remit from {file}; everything else is unchanged.",
+    "restore": "Restored {file}.",
+    "delete": "Deleted {file}: it contained nothing else.",
 }
-
-
-class Unfit(Exception):
-    """The text does not parse or cannot be changed; the message gives the reason."""
-
-
-class HasComments(Unfit):
-    """JSON with comments or trailing commas, which writing would lose."""
-
-
-# ---- the two formats
-
-
-def inside(file: Path, root: Path) -> Path:
-    if path_inside(root, file) is None:
-        raise Misused(f"{file} is a link that leads out of the project.", advice="Change the file it leads to by hand.")
-    return file
-
-
-def _pairs(found: list[tuple[str, Any]]) -> Entry:
-    if len(dict(found)) < len(found):
-        raise Unfit("a key is written twice")
-    return dict(found)
-
-
-def read_json(text: str, *, strict: bool = False) -> Entry:
-    """Parse JSON. `strict`: raise `HasComments` for comments or trailing commas."""
-    try:
-        document = json.loads(text or "{}", object_pairs_hook=_pairs)
-    except ValueError:
-        if strict:
-            raise HasComments("it has comments or trailing commas, which would be lost") from None
-        plain = _LAST_COMMA.sub(lambda found: found[1] or "", _COMMENT.sub(lambda found: found[1] or "", text))
-        try:
-            document = json.loads(plain, object_pairs_hook=_pairs)
-        except json.JSONDecodeError as error:
-            raise Unfit(f"line {error.lineno}: {error.msg[:1].lower()}{error.msg[1:]}") from None
-    if not isinstance(document, dict):
-        raise Unfit("line 1: the document must be an object { … }")
-    return document
-
-
-def write_json(document: Entry, text: str) -> str:
-    """Format the document with the indentation of `text`."""
-    indent = re.search(r"\n([ \t]+)", text)
-    return json.dumps(document, indent=indent[1] if indent else 2, ensure_ascii=False) + ("\n" if not text or text.endswith("\n") else "")
+"""By kind of change; `nothing` and `paste` write nothing."""
+Entry = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,48 +64,39 @@ class Tool:
     schema: str = ""
 
     def file_in(self, root: Path) -> Path:
-        file = next((root / name for name in self.files if os.path.lexists(root / name)), root / self.files[0])
-        return inside(file, root)
+        return inside(next((root / name for name in self.files if os.path.lexists(root / name)), root / self.files[0]), root)
 
-    @property
-    def is_toml(self) -> bool:
-        return self.files[0].endswith(".toml")
-
-    def read(self, text: str) -> Entry:
-        document = tomlkit.parse(text).unwrap() if self.is_toml else read_json(text.strip())
-        if not isinstance(document.get(self.path[0], {}), dict):
-            raise Unfit(f"{self.path[0]} must be a table of servers")
+    def parse(self, text: str) -> Any:
+        """The document and its table of servers. Raises `ValueError`."""
+        document: Any = tomlkit.parse(text) if self.files[0].endswith(".toml") else json.loads(text.strip() or "{}")
+        if not isinstance(document, dict) or not isinstance(document.get(self.path[0], {}), dict):
+            raise Misused(f"{self.path[0]} must be a table of servers.", advice="Fix the file and try again; nothing was changed.")
         return document
 
     def entry_in(self, text: str) -> Any:
-        return self.read(text).get(self.path[0], {}).get(self.path[1])
+        entry = self.parse(text).get(self.path[0], {}).get(self.path[1])
+        return entry.unwrap() if hasattr(entry, "unwrap") else entry
 
     def write(self, text: str, entry: Entry | None) -> str:
         """Add the entry. None removes it, and its table if that becomes empty."""
-        before = self.read(text)
-        document: Any = tomlkit.parse(text) if self.is_toml else read_json(text.strip(), strict=True)
-        servers, name = self.path
+        document, (servers, name) = self.parse(text), self.path
+        is_toml = self.files[0].endswith(".toml")
         if not text.strip() and self.schema:
             document["$schema"] = self.schema
         if servers not in document:
-            document[servers] = tomlkit.table(is_super_table=True) if self.is_toml else {}
+            document[servers] = tomlkit.table(is_super_table=True) if is_toml else {}
         if entry is not None:
             document[servers][name] = entry
         else:
             document[servers].pop(name, None)
             if not document[servers]:
                 document.pop(servers)
-        made = tomlkit.dumps(document) if self.is_toml else write_json(document, text)
-        if self.rest(self.read(made)) != self.rest(before) or self.entry_in(made) != entry:
-            raise Unfit(f"{servers}.{name} cannot be changed without touching the rest")
-        return made
-
-    def rest(self, document: Entry) -> tuple[Entry, Entry]:
-        servers = {name: value for name, value in document.get(self.path[0], {}).items() if name != self.path[1]}
-        return {key: value for key, value in document.items() if key not in (self.path[0], "$schema")}, servers
-
-    def is_empty(self, text: str) -> bool:
-        return not any(self.rest(self.read(text))) and "#" not in text
+        if is_toml:
+            return tomlkit.dumps(document)
+        indent = re.search(r"\n([ \t]+)", text)
+        return json.dumps(document, indent=indent[1] if indent else 2, ensure_ascii=False) + (
+            "\n" if not text or text.endswith("\n") else ""
+        )
 
 
 TOOLS = {
@@ -231,8 +155,6 @@ class FileChange:
         return "\n".join(difflib.unified_diff(old, new, *names, lineterm=""))
 
     def show(self) -> None:
-        if self.root != Path.cwd():
-            say_aside(f"The project is {self.root}.")
         print(harmless(self.diff()), flush=True)  # lines of a diff must not be wrapped
 
     def make(self) -> None:
@@ -254,7 +176,7 @@ class Change(FileChange):
     """A change of a tool's configuration. The original is kept beside it; an older backup is not overwritten."""
 
     tool: Tool
-    does: Does = Does.NOTHING
+    does: str = "nothing"
     notes: tuple[str, ...] = ()
     paste: str = ""
     """Text for the user to paste or to remove."""
@@ -264,78 +186,74 @@ class Change(FileChange):
         return self.file.with_name(self.file.name + BACKUP)
 
     def _replace(self) -> None:
-        if self.does in (Does.ADD, Does.CHANGE) and not self.backup.exists():
+        if self.does == "change" and not self.backup.exists():
             shutil.copy2(self.file, self.backup)
         if self.after is None:
             Path(os.path.realpath(self.file)).unlink()  # the target of the link; the link itself stays
-            if self.file.parent != self.root:
-                with contextlib.suppress(OSError):  # the folder has other content
-                    self.file.parent.rmdir()
+            if self.file.parent != self.root and not any(self.file.parent.iterdir()):
+                self.file.parent.rmdir()
         else:
             FileChange._replace(self)
-        if self.does in (Does.RESTORE, Does.DELETE):
+        if self.does in ("restore", "delete"):
             self.backup.unlink(missing_ok=True)
 
 
 def plan_install(tool: Tool, root: Path, command: tuple[str, ...], *, approve: bool | None = None) -> Change:
     """The change that adds remit to the tool's configuration of this project. `approve` None keeps the approval mode."""
-    file = tool.file_in(root)
-    before, entry = bytes_of(file), tool.entry(command)
-    change = Change(tool=tool, root=root, file=file, before=before, after=before)
-    with _faults(file):
-        text = _text_of(before or b"")
+    entry = tool.entry(command)
+
+    def added(change: Change, text: str) -> Change:
         known = tool.entry_in(text)
-        if tool.name == "codex":
-            mode = known.get(APPROVAL) if isinstance(known, dict) and approve is None else "approve" if approve else None
-            entry |= {APPROVAL: mode} if mode else {}
+        if tool.name == "codex" and (mode := (known or {}).get(APPROVAL) if approve is None else "approve" if approve else None):
+            entry[APPROVAL] = mode
         if known == entry:
             return change
         notes = () if command == ("remit",) else (f"remit is not on PATH, so {command[0]} is written: that works on this machine only.",)
-        try:
-            after = tool.write(text, entry).encode()
-        except HasComments:
-            return replace(change, does=Does.PASTE, notes=notes, paste=json.dumps({tool.path[1]: entry}, indent=2)[2:-2])
-    if known is not None:
-        notes = (f"The entry {'.'.join(tool.path)} has other values: it would be replaced.", *notes)
-    does = Does.MAKE if before is None else Does.ADD if known is None else Does.CHANGE
-    return replace(change, does=does, after=after, notes=notes)
+        if known is not None:
+            notes = (f"The entry {'.'.join(tool.path)} has other values: it would be replaced.", *notes)
+        does = "make" if change.before is None else "change"
+        return replace(change, does=does, after=tool.write(text, entry).encode(), notes=notes)
+
+    return _planned(tool, root, added, paste=json.dumps({tool.path[1]: entry}, indent=2)[2:-2])
 
 
 def plan_undo(tool: Tool, root: Path) -> Change:
-    """The change that restores the file and keeps later edits by others."""
+    """The change that restores the file as it was; if it has been edited since, the one that removes the entry or restores the old one."""
+
+    def removed(change: Change, text: str) -> Change:
+        entry = tool.entry_in(text)
+        if entry is None:
+            return change
+        original = bytes_of(change.backup)
+        old = _text_of(original or b"")
+        if text == tool.write(old, entry):
+            return replace(change, does="delete" if original is None else "restore", after=original)
+        notes = (f"The file was changed since: only the entry is removed. The original: {change.backup.name}.",) if original else ()
+        return replace(change, does="remove", after=tool.write(text, tool.entry_in(old)).encode(), notes=notes)
+
+    return _planned(tool, root, removed, paste=".".join(tool.path))
+
+
+def _planned(tool: Tool, root: Path, plan: Callable[[Change, str], Change], *, paste: str) -> Change:
     file = tool.file_in(root)
     before = bytes_of(file)
     change = Change(tool=tool, root=root, file=file, before=before, after=before)
-    if before is None:
-        return change
-    original = bytes_of(change.backup)
-    with _faults(file):
-        text, old = _text_of(before), _text_of(original or b"")
-        if tool.entry_in(text) is None:
-            return change
-        try:
-            after = tool.write(text, tool.entry_in(old))
-        except HasComments:
-            return replace(change, does=Does.PASTE, paste=".".join(tool.path))
-        if original is not None and tool.rest(tool.read(after)) == tool.rest(tool.read(old)):
-            return replace(change, does=Does.RESTORE, after=original)
-        if original is None and tool.is_empty(after):
-            return replace(change, does=Does.DELETE, after=None)
-    notes = (f"The file was changed since: only the entry is removed. The original: {change.backup.name}.",) if original is not None else ()
-    return replace(change, does=Does.REMOVE, after=after.encode(), notes=notes)
-
-
-@contextlib.contextmanager
-def _faults(file: Path) -> Iterator[None]:
     try:
-        yield
-    except (Unfit, TOMLKitError, UnicodeError, RecursionError) as fault:
-        why = "it is nested too deeply" if isinstance(fault, RecursionError) else str(fault)
-        raise Misused(f"{file}: {why}.", advice="Fix the file and try again; nothing was changed.") from None
+        return plan(change, _text_of(before or b""))
+    except json.JSONDecodeError:  # comments or trailing commas, or not JSON at all
+        return replace(change, does="paste", paste=paste)
+    except (TOMLKitError, UnicodeError, RecursionError) as fault:
+        raise Misused(f"{file}: {fault}.", advice="Fix the file and try again; nothing was changed.") from None
 
 
 def _text_of(data: bytes) -> str:
     return data.decode("utf-8-sig").replace("\r\n", "\n")
+
+
+def inside(file: Path, root: Path) -> Path:
+    if path_inside(root, file) is None:
+        raise Misused(f"{file} is a link that leads out of the project.", advice="Change the file it leads to by hand.")
+    return file
 
 
 def bytes_of(file: Path) -> bytes | None:
@@ -370,20 +288,18 @@ def install(
             approve = typer.confirm(ASK_CODEX, default=False)
         change = plan_undo(TOOLS[tool], project.root) if undo else plan_install(TOOLS[tool], project.root, command_here(), approve=approve)
         notes = [*change.notes, *([] if undo or has_mcp() else [NO_MCP])]
-        if tool == "codex" and approve is None and change.does not in (Does.NOTHING, Does.RESTORE, Does.REMOVE, Does.DELETE):
-            notes.append("`codex exec` calls remit's tools only with --approve; without it codex asks before each call.")
         if not project.as_json:
             _show(change, notes, undo=undo)
-        settled = {Does.PASTE: Exit.BLOCKED, Does.NOTHING: Exit.OK}
+        settled = {"paste": Exit.BLOCKED, "nothing": Exit.OK}
         code = settled[change.does] if change.does in settled else consent(yes=yes, can_ask=can_ask)
     except typer.Abort:  # Ctrl-C or end of input instead of an answer
         say_aside("\nNothing was changed.")
         return Exit.INTERRUPTED
-    is_made = code is Exit.OK and change.does is not Does.NOTHING
+    is_made = code is Exit.OK and change.does != "nothing"
     if is_made:
         change.make()
     backup = change.backup.relative_to(project.root).as_posix() if change.backup.exists() else None
-    document = {"tool": tool, "file": change.name, "does": str(change.does), "is_made": is_made, "diff": change.diff(), "backup": backup}
+    document = {"tool": tool, "file": change.name, "does": change.does, "is_made": is_made, "diff": change.diff(), "backup": backup}
     done = DONE.get(change.does, "").format(file=change.name, backup=backup) + ("" if undo else f"\n{change.tool.then}")
     return project.answer({**document, "notes": notes, "paste": change.paste or None}, done if is_made else lambda: None, code)
 
@@ -399,8 +315,8 @@ def consent(*, yes: bool, can_ask: bool) -> Exit:
 
 
 def _show(change: Change, notes: list[str], *, undo: bool) -> None:
-    if change.does is Does.PASTE:
-        say_aside(f"{change.name} has comments or trailing commas, which rewriting it would lose. Nothing was changed.")
+    if change.paste:
+        say_aside(f"{change.name} is not plain JSON: comments would be lost. Nothing was changed.")
         where = change.tool.path[0]
         say(f"Remove {change.paste} from {change.name}." if undo else f'Paste this into "{where}" of {change.name}:\n\n{change.paste}\n')
     elif change.diff():

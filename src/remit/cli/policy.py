@@ -1,7 +1,7 @@
 """`remit policy` and `remit audit`: the rules of the project, and the log of their decisions."""
 
-from collections import Counter, deque
-from datetime import datetime
+from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,19 +10,14 @@ from typer import Argument, Option
 from remit.cli.arguments import Session
 from remit.cli.exits import Exit
 from remit.cli.project import Project, find_session
-from remit.cli.render import console, cut, harmless, say, say_aside, table
+from remit.cli.render import harmless, json_text, say_aside, say_table
 from remit.core.errors import Misused
-from remit.core.policy import Verdict
 from remit.policy.audit import entries
 from remit.policy.rule_check import check_rules, known_actions, known_facts, schema_text
 from remit.policy.rules import FILE, FileSource, Rules, default_text, project_file
 from remit.system.files import make_folder
 from remit.system.liveness import below
 from remit.system.trust import create_approved
-
-_ALIKE = 2
-"""Similar decisions shown per delegation: a search asks for each file it opens."""
-COLOURS = {"allow": "green", "deny": "red", "ask": "yellow"}
 
 
 def _rules(project: Project, *, in_force: bool = True) -> "Rules":
@@ -88,24 +83,11 @@ def explain(project: Project, session: Session) -> Exit:
         root = find_session(store, session)
         agents = {one.session_id: one.agent for one in below(store.tree(root.root_id), root.session_id) or [root]}
     found = [entry for entry in entries(project.folder) if not agents.keys().isdisjoint(entry.get("sessions", ()))]
-    if project.as_json or not found:
-        none = f"The audit log has no line about {root.session_id}: it was refused before the policy was asked, or the policy was disabled."
-        return project.answer({"session": root.session_id, "entries": found}, none, Exit.OK if found else Exit.FAILED)
-    seen: Counter[tuple[str, ...]] = Counter()
-    for entry in found:
-        about = next(one for one in entry["sessions"] if one in agents)
-        by, verdict = rules_of(entry) or "no rule at all", verdict_of(entry)
-        if verdict == str(Verdict.ALLOW):
-            alike = (about, verdict, str(entry.get("action")), who_of(entry), by)
-            seen[alike] += 1
-            if seen[alike] > _ALIKE:
-                continue
-        say(f"{about} {verdict}: {who_of(entry)} → {what_of(entry)}, by {by} (audit line {entry['number']})")
-        if entry.get("because") and entry.get("event") == "decided":
-            say(f"    {entry['because']}")
-    if left := sum(max(0, number - _ALIKE) for number in seen.values()):
-        say_aside(f"{left} more were allowed, each like those shown of its delegation: --json and `remit audit` show all.")
-    return Exit.OK
+    none = f"The audit log has no line about {root.session_id}: it was refused before the policy was asked, or the policy was disabled."
+    rows = [_row(entry) for entry in found]
+    lines = [f"{one['verdict']}: {one['who']} → {one['what']}, by {one['rule'] or 'no rule'}. {one['because']}" for one in rows]
+    document = {"session": root.session_id, "entries": found}
+    return project.answer(document, "\n".join(lines) or none, Exit.OK if found else Exit.FAILED)
 
 
 # ---- the audit log
@@ -122,16 +104,7 @@ def audit(
     if verdict not in (None, "allow", "ask", "deny", "strict"):
         raise Misused(f"Unknown verdict {verdict!r}.", advice="Use allow, ask, deny or strict.")
     found = deque((entry for entry in entries(project.folder) if _matches(entry, agent, verdict, session)), maxlen=limit)
-    if project.as_json or not found:
-        none = "No entry of the audit log matches." if project.folder.exists() else "Nothing has been decided here yet."
-        return project.answer({"entries": list(found)}, none)
-    shown = table("no.", "at", "verdict", "who", "what", "rule", shrinking=("what", "rule"))
-    for entry in found:
-        said = verdict_of(entry)
-        at = _clock(entry)
-        shown.add_row(str(entry["number"]), at, cut(said, COLOURS.get(said, "")), who_of(entry), cut(what_of(entry)), cut(rules_of(entry)))
-    console().print(shown)
-    return Exit.OK
+    return project.answer({"entries": list(found)}, (lambda: _print(found)) if found else "No entry of the audit log matches.")
 
 
 def _matches(entry: dict[str, Any], agent: str | None, verdict: str | None, session: str | None) -> bool:
@@ -148,45 +121,25 @@ def _matches(entry: dict[str, Any], agent: str | None, verdict: str | None, sess
     return session is None or any(one.startswith(session) or one.endswith(session) for one in sessions)
 
 
-def verdict_of(entry: dict[str, Any]) -> str:
-    if entry.get("event") not in ("decided", "asked"):
-        return str(entry.get("event"))
-    strict = f" (strict: {entry['strict']})" if "strict" in entry else ""
-    return f"{entry.get('verdict')}{strict}"
+def _print(found: Iterable[dict[str, Any]]) -> None:
+    say_table([_row(entry) for entry in found], shrinking=("what", "rule", "because"))
 
 
-def who_of(entry: dict[str, Any]) -> str:
-    """The caller, and the API principal on whose behalf it acted."""
-    who = str(entry.get("caller") or entry.get("principal") or "")
-    return f"{who} for {entry['on_behalf']}" if "on_behalf" in entry else who
-
-
-def what_of(entry: dict[str, Any]) -> str:
-    """The action and its resource, with the number of delegations it was decided for."""
-    event, facts = entry.get("event"), entry.get("facts")
-    if event == "rules":
-        fault = f", which cannot be used: {entry['fault']}" if "fault" in entry else ""
-        return f"{entry.get('mode')}, {entry.get('source')}{fault}"
-    if event in ("turned_away", "token_made", "token_revoked"):
-        where = [f"{entry[name]}" for name in ("door", "peer", "token_id", "by") if entry.get(name)]
-        more = [f"and {entry['more']} more before"] if "more" in entry else []
-        return ", ".join([*([str(entry["because"])] if "because" in entry else []), *where, *more])
-    if event not in ("decided", "asked"):
-        return ", ".join(f"{name} {entry[name]}" for name in ("owner", "session") if name in entry)
-    facts = facts if isinstance(facts, dict) else {}
+def _row(entry: dict[str, Any]) -> dict[str, str]:
+    """An entry as a row. Entries that are not decisions (a token, new rules, a refused caller) have their fields as text."""
+    who, on_behalf = entry.get("caller") or entry.get("principal") or "", entry.get("on_behalf")
+    facts = found if isinstance(found := entry.get("facts"), dict) else {}
     on = next((f" {facts[name]}" for name in ("path", "url", "host", "command", "language") if facts.get(name)), "")
-    times = len(entry.get("sessions", ()))
-    said = f", {entry['by']}" if "by" in entry else ""
-    return f"{entry.get('action')}{on}{f' (×{times})' if times > 1 else ''}{said}"
-
-
-def rules_of(entry: dict[str, Any]) -> str:
+    other = {name: value for name, value in entry.items() if name not in ("number", "at", "event", "principal", "because")}
+    strict = f" (strict: {entry['strict']})" if "strict" in entry else ""
+    is_decision = entry.get("event") in ("decided", "asked")
     rules = entry.get("rules")
-    return ", ".join(map(str, rules)) if isinstance(rules, list) else ""
-
-
-def _clock(entry: dict[str, Any]) -> str:
-    try:
-        return datetime.fromisoformat(str(entry.get("at"))).astimezone().strftime("%m-%d %H:%M:%S")
-    except ValueError:
-        return "?"
+    return {
+        "no.": str(entry["number"]),
+        "at": str(entry.get("at"))[:19].replace("T", " "),
+        "verdict": f"{entry.get('verdict')}{strict}" if is_decision else str(entry.get("event")),
+        "who": f"{who} for {on_behalf}" if on_behalf else str(who),
+        "what": f"{entry.get('action')}{on}" if is_decision else json_text(other),
+        "rule": ", ".join(map(str, rules)) if isinstance(rules, list) else "",
+        "because": str(entry.get("because", "")),
+    }

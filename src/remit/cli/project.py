@@ -141,10 +141,10 @@ class Project:
         if not path.exists():
             yield None
             return
-        from remit.stores.sqlite import ForeignStore, open_read_only
+        from remit.stores.sqlite import ReadOnlyStore, open_read_only
         from remit.system.ownership import DatabaseBinding
 
-        store = open_read_only(path) if DatabaseBinding(path).token() else ForeignStore(path)
+        store = open_read_only(path) if DatabaseBinding(path).token() else ReadOnlyStore(path, is_foreign=True)
         try:
             yield store
         finally:
@@ -178,14 +178,19 @@ class Project:
             options["approver"] = person_here()
         return Remit.open(self.root, **{"recover": False, "trust": self.trust, **options})
 
-    def answer(self, document: Any, text: Callable[[], object] | str, code: Exit = Exit.OK) -> Exit:
-        """Print the document with `--json`, else the text. Pass an expensive document as a function."""
+    def answer(self, document: Any, text: Callable[[], object] | str | None = None, code: Exit = Exit.OK) -> Exit:
+        """Print the document with `--json`, else the text; without one, the document as fields and tables. An expensive document is a
+        function."""
         if self.as_json:
             say_json(document() if callable(document) else document)
         elif callable(text):
             text()
-        else:
+        elif text is not None:
             say(text)
+        else:
+            from remit.cli.results import say_document
+
+            say_document(document() if callable(document) else document)
         return code
 
     def announce(self, event: str, fields: dict[str, Any], text: str) -> None:

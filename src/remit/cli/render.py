@@ -5,12 +5,11 @@ rich is imported only to draw a table or a live view."""
 import io
 import os
 import re
-import shutil
 import sys
 import textwrap
 import time
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -22,7 +21,6 @@ from remit.core.text import shorten
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
 PIPE_COLUMNS = 10_000
 """Width of tables written to a pipe: nothing is cut."""
@@ -30,7 +28,6 @@ CELL_CHARACTERS = 2_000
 """Longer cells are cut even there: agent output is unbounded."""
 ROOMY_COLUMNS = 100
 """From this width session ids are shown whole; else only their end, which identifies them."""
-NARROWEST, WIDEST = 40, 200
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35", "cyan": "36"}
 _JOINERS = "\u200c\u200d"
 """Joiners inside words of some scripts and inside emoji."""
@@ -136,10 +133,10 @@ def say_aside(text: str) -> None:
 def put(words: str, label: str = "", *, style: str = "", label_style: str = "", stream: TextIO | None = None) -> None:
     """Print text after a label. On a terminal it is wrapped with an indent; in a pipe it stays one line."""
     stream = stream or sys.stdout
-    first, *more = fitting(harmless(words), stream, less=width(label)).split("\n")
+    first, *more = fitting(harmless(words), stream, less=len(label)).split("\n")
     print(painted(label, label_style, stream) + painted(first, style, stream).rstrip(), file=stream, flush=not more)
     for line in more:
-        print(" " * width(label) + painted(line, style, stream), file=stream, flush=True)
+        print(" " * len(label) + painted(line, style, stream), file=stream, flush=True)
 
 
 def fitting(text: str, stream: Any = None, *, less: int = 0) -> str:
@@ -160,13 +157,6 @@ def painted(text: str, style: str, stream: Any = None) -> str:
     if not style or not text or not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
     return f"\x1b[{';'.join(_CODES[part] for part in style.split())}m{text}\x1b[0m"
-
-
-def columns() -> int:
-    """Width of the terminal, within limits; 120 in a pipe."""
-    if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
-        return 120
-    return max(NARROWEST, min(WIDEST, shutil.get_terminal_size((80, 24)).columns))
 
 
 def console() -> "Console":
@@ -200,51 +190,31 @@ def _console(stream: Any) -> "Console":
     return _harmless_console()(file=stream, markup=False, highlight=False, emoji=False, width=columns)
 
 
-def table(*columns: str, folding: str | Sequence[str] = (), shrinking: Sequence[str] = ()) -> "Table":
-    """A table without borders, so that lines can be copied and searched. On a narrow terminal `folding` columns wrap and `shrinking`
-    columns are cut; the others stay whole."""
+def say_table(rows: Sequence[Mapping[str, Any]], *, shrinking: Sequence[str] = (), folding: str = "", has_header: bool = True) -> None:
+    """Print rows with the same fields as a table without borders, so that lines can be copied and searched; columns without a value are
+    left out. On a narrow terminal `shrinking` columns are cut and the `folding` one is wrapped; the others stay whole."""
+    console().print(table(rows, shrinking=shrinking, folding=folding, has_header=has_header))
+
+
+def table(rows: Sequence[Mapping[str, Any]], *, shrinking: Sequence[str] = (), folding: str = "", has_header: bool = True) -> "Table":
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
-    made = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
-    folded = (folding,) if isinstance(folding, str) else folding
-    for name in columns:
-        made.add_column(name, overflow="fold" if name in folded else "ellipsis", no_wrap=name not in folded and name not in shrinking)
+    made = Table(box=box.SIMPLE_HEAD if has_header else None, header_style="bold", pad_edge=False, show_edge=False, show_header=has_header)
+    names = [name for name in rows[0] if any(row[name] not in ("", None) for row in rows)]
+    for name in names:
+        made.add_column(name, overflow="fold" if name == folding else "ellipsis", no_wrap=name not in (*shrinking, folding))
+    for row in rows:
+        cells = [row[name] if isinstance(row[name], Text) else Text(one_line(row[name] or "", CELL_CHARACTERS)) for name in names]
+        for name, cell in zip(names, cells, strict=True):
+            if name in shrinking:
+                cell.no_wrap, cell.overflow = True, "ellipsis"
+        made.add_row(*cells)
     return made
 
 
-def cut(text: str, style: str = "") -> "Text":
-    """A cell of a shrinking column: one line, cut only on a terminal."""
-    from rich.text import Text
-
-    return Text(one_line(text, CELL_CHARACTERS), style=style, no_wrap=True, overflow="ellipsis")
-
-
 # ---- text
-
-
-def width(text: str) -> int:
-    """Width in cells: two for wide characters, none for combining ones."""
-    if text.isascii():
-        return len(text)
-    return sum(0 if unicodedata.combining(sign) else 2 if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in text)
-
-
-def cut_cells(text: str, cells: int) -> str:
-    """One line without control characters, at most this wide; an ellipsis marks a cut."""
-    line = " ".join("".join(sign if sign.isprintable() else " " for sign in text[: 8 * max(cells, 8)]).split())
-    if width(line) <= cells:
-        return line
-    kept = ""
-    for sign in line:
-        if width(kept + sign) > cells - 1:
-            break
-        kept += sign
-    return kept.rstrip() + "…" if cells > 0 else ""
-
-
-def padded(text: str, cells: int) -> str:
-    return text + " " * max(0, cells - width(text))
 
 
 def at_the_prompt(advice: str) -> str:

@@ -3,16 +3,18 @@
 Nothing is printed twice: neither text of the summary, nor the data of a report that is shown. Imports nothing heavy."""
 
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from remit.cli.exits import Exit, exit_of_ending
 from remit.cli.render import (
     MARKS,
     advice_lines,
     at_the_prompt,
+    console,
     count,
     duration,
     harmless,
@@ -22,12 +24,14 @@ from remit.cli.render import (
     print_markdown,
     put,
     say,
+    say_table,
     size,
+    when,
 )  # fmt: skip
 from remit.core.errors import ErrorInfo
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
-from remit.core.text import MORE, shorten
+from remit.core.text import MORE
 
 if TYPE_CHECKING:
     from remit.agents.definition import Definition
@@ -214,19 +218,58 @@ def _title(outcome: "Outcome") -> str:
     return f"{painted(f'{mark} {outcome.status}', style)}{why}  {outcome.command}{task}{marker}{session}"
 
 
-# ---- the data of a result, as lines
+# ---- the data of a result, and documents, as lines
 
 
 LINE_CHARACTERS = 160
 _CELL_CHARACTERS = 60
 _DEEPEST = 5
 """Below this depth a value is one line."""
-LISTED_CHARACTERS = 240
-_SIGNS = {"folder": "/", "link": "@"}
+
+
+def say_document(document: Mapping[str, Any]) -> None:
+    """Print a document of `--json` for a person: its fields, then its lists of objects as tables, or one after the other where a table is
+    too wide. Empty fields are left out; fields named `…_at` are shown as times, and fields named `…_seconds` as durations."""
+    lists = {name: value for name, value in document.items() if isinstance(value, list) and value and isinstance(value[0], Mapping)}
+    fields = _for_person({name: value for name, value in document.items() if name not in lists})
+    for line in _fields(fields, 0):
+        put(line)
+    for place, (name, items) in enumerate(lists.items()):
+        if place or fields:
+            say(f"\n{_words(name)}")
+        shown = [_for_person(one) for one in items]
+        names = dict.fromkeys(key for row in shown for key in row)
+        rows = [{key: _short(row[key]) if key in row else "" for key in names} for row in shown]
+        if sum(max(len(key), *(len(row[key]) for row in rows)) + 3 for key in names) <= console().width:
+            say_table(rows)
+            continue
+        for number, row in enumerate(shown):
+            say("\n".join([*([""] if number else []), *_fields(row, 0)]))
+
+
+def _for_person(document: Mapping[str, Any]) -> dict[str, Any]:
+    shown = {}
+    for name, value in document.items():
+        if value in (None, "", [], {}) or value is False:
+            continue
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            value = (
+                when(value, time.time())
+                if name == "at" or name.endswith("_at")
+                else duration(value)
+                if name.endswith("_seconds")
+                else value
+            )
+        shown[_words(name.removesuffix("_at").removesuffix("_seconds"))] = "yes" if value is True else value
+    return shown
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def data_lines(data: Any) -> Iterator[str]:
-    yield from listing(data) or _lines(data, 0)
+    yield from _listing(data) or _lines(data, 0)
 
 
 def _lines(data: Any, depth: int) -> Iterator[str]:
@@ -246,39 +289,23 @@ def _fields(data: Mapping[str, Any], depth: int) -> Iterator[str]:
     """Short fields first, then each long one below its name."""
     long = {name: value for name, value in data.items() if not _fits_a_line(value)}
     width = max((len(str(name)) for name in data if name not in long), default=0)
-    for name, value in data.items():
-        if name not in long:
-            yield f"{str(name).ljust(width)}  {_short(value)}"
+    yield from (f"{str(name).ljust(width)}  {_short(value)}" for name, value in data.items() if name not in long)
     for name, value in long.items():
         yield f"{name}:"
         yield from (f"  {line}" for line in _lines(value, depth + 1))
 
 
 def _items(data: Sequence[Any], depth: int) -> Iterator[str]:
-    if _is_table(data):
-        yield from _table_data(data)
+    """A list of objects with the same short fields is a table."""
+    first = data[0]
+    is_table = len(data) > 1 and isinstance(first, Mapping) and len(first) > 1
+    if is_table and all(isinstance(one, Mapping) and list(one) == list(first) and all(map(_is_cell, one.values())) for one in data):
+        rows = [[str(name) for name in first], *([_short(value) for value in one.values()] for one in data)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        yield from ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
         return
     for one in data:
-        for number, line in enumerate(_lines(one, depth + 1)):
-            yield f"{'- ' if not number else '  '}{line}"
-
-
-def _is_table(data: Sequence[Any]) -> bool:
-    """Whether it is a list of objects with the same short fields."""
-    first = data[0]
-    if len(data) < 2 or not isinstance(first, Mapping) or not 1 < len(first) <= 8:
-        return False
-    return all(isinstance(one, Mapping) and list(one) == list(first) and all(map(_is_cell, one.values())) for one in data)
-
-
-def _table_data(data: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    names = [str(name) for name in data[0]]
-    rows = [names, *([_short(value) for value in one.values()] for one in data)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(names))]
-    right = [all(isinstance(value, int | float) for value in column) for column in zip(*(one.values() for one in data), strict=True)]
-    for row in rows:
-        cells = (cell.rjust(width) if is_right else cell.ljust(width) for cell, width, is_right in zip(row, widths, right, strict=True))
-        yield "  ".join(cells).rstrip()
+        yield from (f"{'  ' if number else '- '}{line}" for number, line in enumerate(_lines(one, depth + 1)))
 
 
 def _is_cell(value: Any) -> bool:
@@ -290,11 +317,9 @@ def _is_cell(value: Any) -> bool:
 def _fits_a_line(value: Any) -> bool:
     if isinstance(value, str):
         return "\n" not in value and len(value) <= LINE_CHARACTERS
-    if isinstance(value, Mapping):
-        return not value
     if isinstance(value, list | tuple):
         return all(map(_is_cell, value)) and len(_short(value)) <= LINE_CHARACTERS
-    return True
+    return not isinstance(value, Mapping) or not value
 
 
 def _short(value: Any) -> str:
@@ -306,73 +331,23 @@ def _short(value: Any) -> str:
     return json_text(value) if _is_cell(value) or not value else one_line(json_text(value), LINE_CHARACTERS)
 
 
-def listing(data: Any) -> list[str]:
-    """Lines of a listing, matches, text or program output; empty for other data. Does not repeat the summary."""
+def _listing(data: Any) -> list[str]:
+    """Text and program output as they are, and matches like grep; empty for other data."""
     if not isinstance(data, Mapping):
         return []
-    if _are(entries := data.get("entries"), {"path": str, "type": str}):
-        return list(_entries(entries))
-    if _are(matches := data.get("matches"), {"path": str, "line": int, "text": str}):
-        return list(_matches(matches))
-    if _are(results := data.get("results"), {"title": str, "url": str}):
-        return list(_results(results))
+    if isinstance(output := data.get("stdout"), str) and isinstance(wrong := data.get("stderr"), str):
+        return [*output.splitlines(), *(["stderr:", *wrong.splitlines()] if wrong.strip() else [])]
+    matches = data.get("matches")
     if (
-        isinstance(data.get("exitCode"), int)
-        and isinstance(out := data.get("stdout"), str)
-        and isinstance(wrong := data.get("stderr"), str)
+        isinstance(matches, list)
+        and matches
+        and all(isinstance(one, Mapping) and {"path", "line", "text"} <= one.keys() for one in matches)
     ):
-        return [*out.splitlines(), *(["stderr:", *wrong.splitlines()] if wrong.strip() else [])]
-    for name in ("content", "text"):
-        text = data.get(name)
-        has_source = isinstance(data.get("path"), str) or isinstance(data.get("url"), str)
-        if has_source and isinstance(text, str) and text.strip() and data.get("encoding", "text") not in ("base64", "binary"):
-            return text.splitlines()
-    return []
-
-
-def _are(items: Any, fields: Mapping[str, type]) -> TypeGuard[list[Mapping[str, Any]]]:
-    is_list = isinstance(items, list) and bool(items)
-    return is_list and all(isinstance(one, Mapping) and all(isinstance(one.get(n), t) for n, t in fields.items()) for one in items)
-
-
-def _entries(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Lines like a file listing: size, time, name; a folder ends with a slash, a link with an at sign."""
-    for entry in entries:
-        is_file = entry["type"] == "file"
-        workspace = size(entry["sizeBytes"]) if is_file and isinstance(entry.get("sizeBytes"), int) else ""
-        when = str(entry.get("modifiedAt") or "")[:16].replace("T", " ")
-        yield f"{workspace:>8}  {when:<16}  {_flat(entry['path'])}{_SIGNS.get(entry['type'], '')}"
-
-
-def _matches(matches: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Lines like grep: context lines with a dash, and a separator between blocks."""
-    has_context = any(match.get("before") or match.get("after") for match in matches)
-    last: tuple[str, int] | None = None
-    for match in matches:
-        path, line = _flat(match["path"]), match["line"]
-        before, after = list(match.get("before") or ()), list(match.get("after") or ())
-        if has_context and last is not None and (path, line - len(before) - 1) > last:
-            yield "--"
-        for number, text in enumerate(before, line - len(before)):
-            if last is None or (path, number) > last or path != last[0]:
-                yield f"{path}-{number}- {_flat(text)}"
-        yield f"{path}:{line}: {_flat(match['text'])}"
-        yield from (f"{path}-{number}- {_flat(text)}" for number, text in enumerate(after, line + 1))
-        last = (path, line + len(after))
-
-
-def _results(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for number, result in enumerate(results, 1):
-        yield f"{number}. {_flat(result['title'])}"
-        yield f"   {_flat(result['url'])}"
-        if isinstance(snippet := result.get("snippet"), str) and snippet:
-            yield f"   {one_line(snippet, LISTED_CHARACTERS)}"
-
-
-def _flat(text: Any) -> str:
-    """On one line, keeping its own spaces."""
-    words = str(text).replace("\n", "↵").expandtabs(4).rstrip()
-    return shorten(words, LISTED_CHARACTERS)
+        return [one_line(f"{one['path']}:{one['line']}: {one['text']}", 240) for one in matches]
+    text = data.get("content", data.get("text"))
+    has_source = "path" in data or "url" in data
+    is_text = isinstance(text, str) and text.strip() and data.get("encoding", "text") not in ("base64", "binary")
+    return str(text).splitlines() if has_source and is_text else []
 
 
 # ---- the documents of `--json`; times are wall clock seconds

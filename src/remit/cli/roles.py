@@ -1,24 +1,21 @@
 """`remit roles`: the roles of the board, which agent carries each out and why; print or replace their files."""
 
-from difflib import get_close_matches
 from typing import Annotated
 
 from typer import Argument, Option
 
-from remit.agents.role_bindings import RoleInfo, role_info, role_infos
+from remit.agents.role_bindings import role_info, role_infos
 from remit.agents.roles import file_of
 from remit.cli.agents import write_agent_file
+from remit.cli.delegate import close_match
 from remit.cli.exits import Exit
 from remit.cli.project import Project
-from remit.cli.render import console, cut, say, say_aside, table
+from remit.cli.render import say, say_aside, say_table
 from remit.core.agents import ROLES
-from remit.core.errors import Misused, Unavailable
+from remit.core.errors import Misused
 
-WIDE = 120
-"""Terminal width from which the table includes the purpose of each role."""
-HOW = """\
+HOW = """
 Bind one       [roles] in remit.toml: planner = "claude" (an agent of `remit agents`), "model" (the project's), or "built-in"
-Read one       remit roles planner
 Replace one    remit roles planner --write, then edit .remit/agents/planner.md"""
 
 
@@ -29,41 +26,18 @@ def roles(
 ) -> Exit:
     """List the roles of the board: the purpose of each, which agent carries it out here, and why."""
     directory = project.directory
-    if name is not None:
-        found = role_info(directory, name) if name in ROLES else None
-        if found is None:
-            raise _unknown(name)
-        return _write(found, project) if write else _show(found, project)
-    if write:
-        raise Misused("--write needs the name of a role.", advice="remit roles NAME --write; `remit roles` lists them.")
-    every = list(role_infos(directory))
-
-    def shown() -> None:
-        _print(every, project)
-        for problem in directory.problems:
-            say_aside(f"! {problem}")
-
-    return project.answer({"roles": [one.to_dict() for one in every], "problems": directory.problems}, shown)
-
-
-def _show(role: "RoleInfo", project: Project) -> Exit:
-    try:
+    if name is None:
+        if write:
+            raise Misused("--write needs the name of a role.", advice="remit roles NAME --write; `remit roles` lists them.")
+        found, problems = [one.to_dict() for one in role_infos(directory)], directory.problems
+        return project.answer({"roles": found, "problems": problems}, lambda: _print(found, problems))
+    role = role_info(directory, name) if name in ROLES else None
+    if role is None:
+        advice = close_match(name, ROLES) or f"There are {', '.join(ROLES)}, unless the setting builtin_agents leaves them out."
+        raise Misused(f"There is no role named {name!r}.", code="INVALID_TARGET", advice=advice)
+    if not write:
         text = None if role.file is None else role.file.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise Unavailable(f"Cannot read {role.file}: {error.strerror or error}.") from None
-    if project.as_json or text is None:
-        other = f"{role.name} has no file here: {project.inside(role.source)} replaces it. `remit agents {role.name}` shows its parameters."
-        return project.answer({**role.to_dict(), "text": text}, other)
-    say(text.rstrip("\n"))
-    carried = f"Carried out by {role.carried_by}" if role.by != "nobody" else "Not carried out"
-    say_aside(f"{carried}: {role.because}. From {project.inside(str(role.file))}.")
-    if role.by == "built-in" and role.is_own:
-        say_aside("The built-in agent does not read these instructions; another agent that is bound to the role does.")
-    return Exit.OK
-
-
-def _write(role: "RoleInfo", project: Project) -> Exit:
-    """Copy the file that comes with remit; a file of the project is never overwritten."""
+        return project.answer({**role.to_dict(), "text": text}, None if text is None else text.rstrip("\n"))
     if role.is_own:
         where = project.inside(role.source)
         raise Misused(f"The project has its own {role.name} in {where}.", advice="Edit that file, or move it away first.")
@@ -74,30 +48,13 @@ def _write(role: "RoleInfo", project: Project) -> Exit:
     return project.answer({"name": role.name, "written": written}, text)
 
 
-def _unknown(name: str) -> Exception:
-    if name in ROLES:
-        advice = "The setting builtin_agents leaves the roles out: add 'roles' there. `remit config` shows the settings."
-    else:
-        close = get_close_matches(name, ROLES, n=1)
-        advice = f"Did you mean {close[0]}? `remit roles` lists them." if close else f"There are {', '.join(ROLES)}."
-    return Misused(f"There is no role named {name!r}.", code="INVALID_TARGET", advice=advice)
-
-
-def _print(found: "list[RoleInfo]", project: Project) -> None:
-    if not found:
-        say("This project has no roles: the setting builtin_agents leaves them out.")
-        return
-    is_roomy = console().width >= WIDE
-    purpose = ("for",) if is_roomy else ()
-    shown = table("role", *purpose, "carried out by", "because", shrinking=(*purpose, "because"))
-    for role in found:
-        because = role.because if role.by != "replaced" else project.inside(role.source)
-        style = "red" if role.by == "nobody" else ""
-        words = (cut(role.description),) if is_roomy else ()
-        shown.add_row(role.name, *words, cut(role.carried_by, style), cut(because))
-    console().print(shown)
-    say()
-    if open_roles := [role for role in found if role.advice]:
-        say(f"No agent carries out {' and '.join(role.name for role in open_roles)}. {open_roles[0].advice}")
-        say()
+def _print(found: list[dict[str, str]], problems: list[str]) -> None:
+    if found:
+        say_table(
+            [{"role": one["name"], "carried out by": one["carried_by"], "because": one["because"]} for one in found], shrinking=("because",)
+        )
+    if advice := next((one["advice"] for one in found if one["advice"]), ""):
+        say(f"\n{advice}")
     say(HOW)
+    for problem in problems:
+        say_aside(f"! {problem}")

@@ -10,8 +10,7 @@ from remit.agents.definition import Definition, definition_of
 from remit.agents.group import read_experience
 from remit.cli.exits import Exit
 from remit.cli.project import Project
-from remit.cli.render import console, say, table
-from remit.core.choice import MANY, Experience, rank
+from remit.core.choice import Experience, rank
 from remit.core.errors import Misused
 
 CHANCES = 1_000
@@ -25,21 +24,17 @@ def routes(
 ) -> Exit:
     """List the groups of agents, or explain one: what is known of each member, and how often it would be chosen now."""
     tables = {name: table for name, table in project.settings.agents.items() if "group" in table}
-    found = [definition_of(name, table, source=f"[agents.{name}]") for name, table in tables.items()]
+    found = {name: definition_of(name, table, source=f"[agents.{name}]") for name, table in tables.items()}
     if group is None:
-        text = 'There is no group. Declare one in remit.toml: [agents.coders] group = ["claude", "codex"]'
-        listed = [{"group": one.spec.name, "members": list(one.group), "by": str(one.by)} for one in found]
-        lines = "\n".join(f"{one['group']}: {', '.join(one['members'])}, by {one['by']}" for one in listed)
-        return project.answer({"groups": listed}, lines or text)
-    asked = next((one for one in found if one.spec.name == group), None)
-    if asked is None:
+        listed = [{"group": name, "members": list(one.group), "by": str(one.by)} for name, one in found.items()]
+        empty = 'There is no group. Declare one in remit.toml: [agents.coders] group = ["claude", "codex"]'
+        return project.answer({"groups": listed}, None if listed else empty)
+    if group not in found:
         raise Misused(f"There is no group named {group!r}.", code="INVALID_TARGET", advice="`remit routes` lists the groups.")
-    experience, rows = _explain(project, asked, context)
-    document = {"group": group, "by": str(asked.by), "outcomes": experience.count, "members": rows}
-    return project.answer(document, lambda: _print(asked, experience, rows))
+    return project.answer(_explain(project, found[group], context))
 
 
-def _explain(project: Project, group: "Definition", context: str | None) -> tuple[Experience, list[dict[str, Any]]]:
+def _explain(project: Project, group: "Definition", context: str | None) -> dict[str, Any]:
     with project.history() as store:
         experience = Experience() if store is None else read_experience(store, group.spec.name)
         loads = Counter() if store is None else Counter(record.agent for record in store.live())
@@ -53,16 +48,4 @@ def _explain(project: Project, group: "Definition", context: str | None) -> tupl
             {"context": one, "member": member, "known": words[member], "load": loads[member], "chosen": first[member] / CHANCES}
             for member in group.group
         ]
-    return experience, rows
-
-
-def _print(group: "Definition", experience: Experience, rows: list[dict[str, Any]]) -> None:
-    shown = table("task", "member", "known", "at work", "chosen")
-    for one in rows:
-        shown.add_row(one["context"], one["member"], one["known"], str(one["load"] or ""), f"{one['chosen']:.0%}")
-    console().print(shown)
-    if group.by == "success":
-        how = "rates are drawn at random from what is known" if experience.count >= MANY else "untried members count as successful"
-        say(f"By success, from {experience.count} outcomes: {how}. Old outcomes count less.")
-    else:
-        say(f"By {group.by}.")
+    return {"group": group.spec.name, "by": str(group.by), "outcomes": experience.count, "members": rows}

@@ -5,7 +5,7 @@ import contextlib
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -23,38 +23,35 @@ from remit.cli.render import (
     ROOMY_COLUMNS,
     console,
     count,
-    cut,
     duration,
     harmless,
     json_text,
     moment,
-    money,
     one_line,
     put,
     say,
     say_aside,
     say_json,
     say_json_line,
+    say_table,
     short,
+    spent,
     table,
     when,
 )  # fmt: skip
-from remit.cli.results import event_document, print_return, record_document
-from remit.cli.tree import GONE_MARK, Node, View, draw, forest, state_mark
+from remit.cli.results import event_document, print_return, record_document, say_document
+from remit.cli.tree import Node, View, draw, forest, state_mark
 from remit.core.errors import Misused, RemitError
 from remit.core.events import STEPS, Event, EventKind
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
 from remit.core.settings import Settings
 from remit.core.states import State
-from remit.core.text import list_some
 from remit.system.liveness import below, living_owners, signs_with_children, stuck
 
 EVENTS_SHOWN = 10
 REDRAW_SECONDS = 0.5
 """Interval in which ages are redrawn."""
-NAMED = 4
-"""Number of delegations named in one note."""
 OWNER_SECONDS = 0.5
 """Interval in which `follow` checks that the process of the delegation is alive."""
 
@@ -76,21 +73,19 @@ def show(
         said = store.events(record.session_id)
         gone = lost_sessions(records, store, project.root)
     if project.as_json:
-        spent = _spent(records, project)
+        total = _spent(records, project)
         say_json(
             {
                 "delegation": record_document(record) | {"stuck": GONE if record.session_id in gone else None},
                 "events": [event_document(event) for event in said],
                 "tree": [record_document(one) for one in records],
                 "tracebacks": _tracebacks(records),
-                "spent": {"tokens": spent.tokens, "cost": None if spent.has_unknown else spent.cost},
+                "spent": {"tokens": total.tokens, "cost": None if total.has_unknown else total.cost},
             }
         )
         return Exit.OK
     say(f"{record.session_id}  {record.agent}  {record.state}")
-    for name, words in (*_facts(record), *_landing(project, record), *_costs(record, records, project)):
-        if words:
-            put(words, f"  {name:<9} ")
+    say_document(_facts(record, project) | {"spent": _spent([record], project).words(), "spent in all": _spent(records, project).words()})
     say()
     for root in forest(records):
         console().print(draw(root, View(now=time.time(), gone=gone)))
@@ -102,7 +97,10 @@ def show(
     else:
         say(f"Still {record.state}. Follow it: remit follow {record.session_id}")
     if trace:
-        _print_tracebacks(records)
+        agents = {one.session_id: one.agent for one in records}
+        for session_id, text in _tracebacks(records).items() or {"": "No exception was recorded."}.items():
+            say(f"\n{agents.get(session_id, '')} {session_id}".rstrip())
+            print(harmless(text.rstrip()))  # never wrapped, so that it can be copied and clicked
     _print_events(said, every_event=events)
     if steps or record.command is not None:
         _print_steps(record)
@@ -113,26 +111,7 @@ def _tracebacks(records: list[Record]) -> dict[str, str]:
     return {one.session_id: one.result.traceback for one in records if one.result is not None and one.result.traceback}
 
 
-def _print_tracebacks(records: list[Record]) -> None:
-    found, agents = _tracebacks(records), {one.session_id: one.agent for one in records}
-    say("No exception was recorded." if not found else "")
-    for session_id, text in found.items():
-        say(f"{agents[session_id]} {session_id}")
-        for line in text.rstrip().splitlines():
-            print(f"  {harmless(line)}")  # never wrapped, so that it can be copied and clicked
-        say()
-
-
-def _costs(record: Record, records: list[Record], project: Project) -> Iterator[tuple[str, str]]:
-    """Its own spending, and that of its subtree if it is more."""
-    yield "spent", _spent([record], project).words()
-    if any(one.tokens or one.cost for one in records if one.session_id != record.session_id):
-        yield "in all", f"{_spent(records, project).words()}, with all delegations below"
-
-
 def _spent(records: list[Record], project: Project) -> SpendingTotal:
-    if not any(one.tokens or one.cost for one in records):
-        return SpendingTotal()
     try:
         settings = project.settings
     except Misused:  # spending is shown even if the settings are invalid
@@ -140,44 +119,45 @@ def _spent(records: list[Record], project: Project) -> SpendingTotal:
     return spent_by(records, settings)
 
 
-def _facts(record: Record) -> Iterator[tuple[str, str]]:
-    yield "path", f"{' → '.join(record.path)} (depth {record.depth})"
-    yield "of", f"{record.parent_id}, in the tree of {record.root_id}" if record.parent_id else ""
-    if came := record.caller_info:
-        conversation = f", in its conversation {came.session}" if came.session else ""
-        yield "asked by", f"{came.principal}{f' by {came.door}' if came.door else ''}{conversation}"
-    timeout = f", timeout {duration(record.timeout_seconds)}" if record.timeout_seconds else ""
-    yield "created", f"{moment(record.created_at)}{timeout}, priority {record.priority.name.lower()}"
+def _facts(record: Record, project: Project) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "path": f"{' → '.join(record.path)} (depth {record.depth})",
+        "parent": record.parent_id,
+        "asked by": record.caller_info.principal if record.caller_info else "",
+        "created_at": record.created_at,
+        "timeout_seconds": record.timeout_seconds,
+        "priority": record.priority.name.lower(),
+        "parameters": one_line(json_text(dict(record.parameters)), 200) if record.parameters else "",
+        "key": record.key,
+        "limits": record.limits_reason,
+        "result of": record.cached_from,
+        "accept": list(record.accept),
+        "run": f"{record.attempt} (resumed after a crash)" if record.attempt > 1 else "",
+    }
     if record.started_at is not None and record.settled_at is not None:
-        waited = record.started_at - record.created_at
-        queued = f" after {duration(waited)} in the queue" if waited > 0.05 else ""
-        yield "ran", duration(record.settled_at - record.started_at) + queued
+        facts["ran_seconds"] = record.settled_at - record.started_at
+    if record.result is not None and isinstance(handle := record.result.extra.get("agent_session"), dict):
+        facts["agent session"] = f"{handle.get('session')} of {handle.get('vendor')}"
     if record.task is not None and record.parent_id is None:
-        yield "routed", str(record.task.extra.get("route", ""))
+        facts["routed"] = record.task.extra.get("route")
         if isinstance(context := record.task.extra.get("context"), dict):
             from remit.board.command_lifecycle import context_words
 
-            yield "context", context_words(context)
-    yield "given", one_line(json_text(dict(record.parameters)), 200) if record.parameters else ""
-    yield "key", record.key or ""
-    yield "limits", record.limits_reason or ""
-    yield "cached", f"the result of {record.cached_from}" if record.cached_from else ""
-    yield "accept", "; ".join(record.accept)
-    handle = record.result.extra.get("agent_session") if record.result is not None else None
-    yield "session", one_line(f"{handle.get('session')} of {handle.get('vendor')}", 200) if isinstance(handle, dict) else ""
-    yield "attempt", f"{record.attempt} (resumed after a crash)" if record.attempt > 1 else ""
+            facts["context"] = context_words(context)
+    if record.task is not None and record.task.task_number is not None:
+        facts["landing"] = _landing(project, record.task.task_number)
+    return facts
 
 
-def _landing(project: Project, record: Record) -> Iterator[tuple[str, str]]:
+def _landing(project: Project, number: int) -> str:
     """What became of the work of its task."""
     from remit.board.board import Board
 
-    if record.task is None or (number := record.task.task_number) is None:
-        return
     with contextlib.suppress(RemitError, OSError):
         task = Board(project.root).look().state.find(number)
         if task is not None and task.landing:
-            yield "landing", f"{task.landing[-1]} (remit board {number})"
+            return f"{task.landing[-1]} (remit board {number})"
+    return ""
 
 
 def _print_steps(record: Record) -> None:
@@ -191,24 +171,14 @@ def _print_steps(record: Record) -> None:
 
 def _print_events(said: list[Event], *, every_event: bool) -> None:
     lines = [(event, words) for event in said if event.kind is not EventKind.STEP and (words := event_text(event))]
-    if not lines:
-        return
     shown = lines if every_event else lines[-EVENTS_SHOWN:]
-    say("\nsaid" + (f" (the last {len(shown)} of {len(lines)}; --events shows all)" if len(shown) < len(lines) else ""))
+    if shown:
+        say("\nsaid" + (f" (the last {len(shown)} of {len(lines)}; --events shows all)" if len(shown) < len(lines) else ""))
     for event, words in shown:
         put(one_line(words, 200), f"  {event.at - said[0].at:8.2f} s  {event.kind:<9} ")
 
 
 # ---- status
-
-
-class Line(NamedTuple):
-    """A queued or running delegation."""
-
-    record: Record
-    indent: int
-    now: dict[str, Any]
-    """What it does, and for how long: as in the JSON document."""
 
 
 class LiveDelegations:
@@ -219,14 +189,14 @@ class LiveDelegations:
         self._run_folder = project.folder / "run"
         self._watch = Watch(store)
 
-    def lines(self, now: float) -> list[Line]:
-        """Callers before their children."""
+    def lines(self, now: float) -> list[tuple[Record, int, dict[str, Any]]]:
+        """Records with their indent and what they do, as in the JSON document; callers before their children."""
         records = self._store.live()
         self._watch.look(records)
         heard = signs_with_children(records, self._store.last_sign([record.session_id for record in records]))
         living = living_owners(self._store, self._run_folder) if records else set()
         return [
-            Line(
+            (
                 record,
                 indent,
                 {
@@ -269,62 +239,41 @@ def status(
             _watch(store, live)
             return Exit.OK
         lines = live.lines(time.time())
-    shown = (lambda: console().print(_picture(lines, None))) if lines else "Nothing is queued or running. `remit history` lists the past."
-    return project.answer(lambda: {"active": len(lines), "delegations": [record_document(line.record) | line.now for line in lines]}, shown)
+    shown = (lambda: console().print(_picture(lines))) if lines else "Nothing is queued or running. `remit history` lists the past."
+    return project.answer(lambda: {"active": len(lines), "delegations": [record_document(record) | now for record, _, now in lines]}, shown)
 
 
 def _watch(store: Store, delegations: LiveDelegations) -> None:
     """Redraw on every write by any process, and every half second; the last picture stays."""
     stamp: int | None = None
     drawn_at = 0.0
-    try:
-        with Live(console=console(), auto_refresh=False, screen=False) as live:
-            while True:
-                seen = store.change_stamp()
-                if seen != stamp or time.monotonic() - drawn_at > REDRAW_SECONDS:
-                    stamp, drawn_at = seen, time.monotonic()
-                    live.update(_picture(delegations.lines(time.time()), console().height - 5), refresh=True)
-                time.sleep(LOOK_SECONDS)
-    except KeyboardInterrupt:
-        return  # the usual way to exit
+    with contextlib.suppress(KeyboardInterrupt), Live(console=console(), auto_refresh=False, screen=False) as live:  # the usual way to exit
+        while True:
+            seen = store.change_stamp()
+            if seen != stamp or time.monotonic() - drawn_at > REDRAW_SECONDS:
+                stamp, drawn_at = seen, time.monotonic()
+                live.update(_picture(delegations.lines(time.time())[: console().height - 5]), refresh=True)
+            time.sleep(LOOK_SECONDS)
 
 
-def _picture(lines: list[Line], rows: int | None) -> "RenderableType":
-    """The table, notes about stuck delegations, and the total. `rows`: the height of a redrawn picture."""
+def _picture(lines: list[tuple[Record, int, dict[str, Any]]]) -> "RenderableType":
+    """The table of delegations, with the reason of those that are stuck."""
     if not lines:
         return Text("Nothing is queued or running; waiting.", style="dim")
-    notes = []
-    for why in dict.fromkeys(line.now["stuck"] for line in lines if line.now["stuck"]):
-        named = [f"{line.record.agent} {short(line.record.session_id)}" for line in lines if line.now["stuck"] == why]
-        notes.append(Text(f"! {list_some(named, NAMED)}: {why}", style="bold red"))
-    kept = lines if rows is None else lines[: max(1, rows - len(notes))]
-    more = f"; {len(lines) - len(kept)} more do not fit" if len(kept) < len(lines) else ""
-    total = Text(f"{count(len(lines), 'delegation')} queued or running{more}", style="dim")
-    return Group(_table(kept, is_moving=rows is not None), *notes, total)
-
-
-def _table(lines: list[Line], *, is_moving: bool) -> "RenderableType":
-    """The table. A narrow terminal gets short ids and fewer columns; empty columns are omitted."""
-    now = time.time()
     is_roomy = console().width >= ROOMY_COLUMNS
-    names = ["", "agent", "session", "doing", "age", "left", *(["heard"] if is_roomy else [])]
-    names += ["tokens"] if any(line.now["tokens"] for line in lines) else []
-    names += ["money"] if any(line.now["cost"] for line in lines) else []
-    shown = table(*names, shrinking=("doing",))
-    for record, indent, said in lines:
-        cells = {
-            "": GONE_MARK if said["stuck"] else state_mark(record.state, now if is_moving else None),
-            "agent": Text("  " * indent + one_line(record.agent, 40 if is_roomy else 24 - 2 * indent), style="bold"),
-            "session": record.session_id if is_roomy and not indent else Text(short(record.session_id), style="dim"),
-            "doing": cut(said["doing"]),
-            "age": duration(said["age"]),
-            "left": Text(duration(said["left"]), style="yellow" if said["left"] < 5 else ""),
-            "heard": f"{duration(said['heard'])} ago",
-            "tokens": f"{said['tokens']:,}" if said["tokens"] else "",
-            "money": money(said["cost"]) if said["cost"] else "",
+    rows = [
+        {
+            "agent": Text("  " * indent).append_text(state_mark(record.state, None)).append(f" {one_line(record.agent, 40)}", style="bold"),
+            "session": record.session_id if is_roomy else short(record.session_id),
+            "doing": now["stuck"] or now["doing"],
+            "age": duration(now["age"]),
+            "left": Text(duration(now["left"]), style="yellow" if now["left"] < 5 else ""),
+            "heard": f"{duration(now['heard'])} ago" if is_roomy else "",
+            "spent": spent(now["tokens"], now["cost"]),
         }
-        shown.add_row(*(cells[name] for name in names))
-    return shown
+        for record, indent, now in lines
+    ]
+    return Group(table(rows, shrinking=("doing",)), Text(f"{count(len(lines), 'delegation')} queued or running", style="dim"))
 
 
 # ---- history
@@ -381,16 +330,22 @@ def _states(status: str | None) -> tuple[State, ...]:
 
 
 def _print_history(records: list[Record], gone: Collection[str], now: float, limit: int) -> None:
-    shown = table("session", "agent", "status", "when", "took", "summary", shrinking=("summary",))
+    rows = []
+    is_roomy = console().width >= ROOMY_COLUMNS
     for record in records:
         mark, style = MARKS[record.state]
         is_gone = record.session_id in gone
-        took = duration((record.settled_at or now) - record.started_at) if record.started_at and not is_gone else "-"
-        words = GONE.partition(":")[0] if is_gone else "" if record.result is None else gist_of(record.result)
-        session = record.session_id if console().width >= ROOMY_COLUMNS else short(record.session_id)
-        state = Text("! gone", style="bold red") if is_gone else Text(f"{mark} {record.state}", style=style)
-        shown.add_row(session, "  " * (record.depth - 1) + record.agent, state, when(record.created_at, now), took, cut(words))
-    console().print(shown)
+        rows.append(
+            {
+                "session": record.session_id if is_roomy else short(record.session_id),
+                "agent": Text("  " * (record.depth - 1) + one_line(record.agent)),
+                "status": Text("! gone", style="bold red") if is_gone else Text(f"{mark} {record.state}", style=style),
+                "when": when(record.created_at, now),
+                "took": duration((record.settled_at or now) - record.started_at) if record.started_at and not is_gone else "-",
+                "summary": GONE.partition(":")[0] if is_gone else "" if record.result is None else gist_of(record.result),
+            }
+        )
+    say_table(rows, shrinking=("summary",))
     if gone:
         say_aside(f"! {count(len(gone), 'delegation')}: {GONE}")
     if len(records) == limit:
@@ -525,17 +480,14 @@ async def _recover(project: Project) -> Exit:
         return Exit.OK if all(result.ok for result in returns) else Exit.PARTIAL
 
 
-async def _print_recovered(remit: "Remit") -> None:
+async def _print_recovered(remit: Remit) -> None:
     found = remit.recovered
     if found.is_empty:
         say("Nothing to recover: no dead process left work behind.")
         return
     say(f"{count(len(found.owners), 'dead process')} found; {count(found.killed, 'process')} they left behind killed.")
-    for session_id in found.settled:
-        record = await remit.describe(session_id)
-        kept = len(record.result.artifacts) if record.result else 0
-        words = one_line(record.result.summary, 160) if record.result else ""
-        say(f"settled  {session_id}  {record.agent}  {record.state}, {count(kept, 'artifact')} kept. {words}")
-    for session_id in found.resumed:
-        record = await remit.describe(session_id)
-        say(f"resumed  {session_id}  {record.agent}  (run {record.attempt})")
+    for label, sessions in (("settled", found.settled), ("resumed", found.resumed)):
+        for session_id in sessions:
+            record = await remit.describe(session_id)
+            words = "" if record.result is None else one_line(record.result.summary, 160)
+            say(f"{label}  {session_id}  {record.agent}  {record.state}  {words}")

@@ -2,9 +2,7 @@
 
 import re
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,24 +10,24 @@ from typer import Argument, Option
 
 from remit.board import task_commands
 from remit.board.board import Board
-from remit.board.plans import Plan
-from remit.board.task import LANDING, PhaseStatus, Priority, Task
+from remit.board.task import Priority, Task
 from remit.board.task_prompts import plan_at
-from remit.board.view import TaskState, View, next_command, view_of
+from remit.board.view import View, view_of
 from remit.cli.arguments import number_of, numbers_of
 from remit.cli.exits import Exit
 from remit.cli.project import Project
-from remit.cli.render import MARKS, columns, count, cut_cells, duration, fitting, harmless, painted, size, when, wrapped
-from remit.cli.results import answer_outcome
+from remit.cli.render import one_line, say, say_aside
+from remit.cli.results import answer_outcome, say_document
 from remit.core.errors import Misused, Refused
-from remit.core.record import HistoryQuery, Record
+from remit.core.record import HistoryQuery
 from remit.core.routing import check_language
 
 if TYPE_CHECKING:
     from remit.board.outcome import Outcome
 
-INTERNAL = (LANDING, "phases", "run")
-"""Keys of a task in state.json that are shown otherwise, or are the board's own."""
+HIDDEN = ("project_number", "project_name", "title", "status", "standing", "waits_for", "run", "archived")
+"""Fields of a task that are shown otherwise, or are the board's own."""
+DELEGATIONS_SHOWN = 5
 MEANT_FOR_BOARD = ("list", "ls", "show", "status")
 """Words that people type to list tasks."""
 TASK_USAGE = 'remit task "TEXT"'
@@ -68,12 +66,16 @@ def task(
 ) -> Exit:
     """Record a task; nothing is carried out. Or abandon, recover, divide, sync, review tasks."""
     words = sys.stdin.read().strip() if text == ["-"] else " ".join(text or ()).strip()
-    asked = {"--recover": recover, "--abandon": abandon, "--divide": divide, "--sync": sync or None, "--review": review}
-    what, which, words = _only_one({name: str(value) for name, value in asked.items() if value is not None}, words)
+    flags = {"--recover": recover, "--abandon": abandon, "--divide": divide, "--sync": sync or None, "--review": review}
     given: dict[str, object] = {"--title": title, "--effort": effort, "--language": language, "--depends": depends, "--accept": accept}
     given["--priority"] = priority is not Priority.MEDIUM
-    is_number = what == "" and words.isascii() and words.lstrip("#").isdigit()
-    _check_options(f"the number of a task: {words} shows it" if is_number else what, reason, given)
+    is_number = words.isascii() and words.lstrip("#").isdigit() and set(flags.values()) == {None}
+    what, which, words = _one_of(flags, words)
+    if reason and what != "--abandon":
+        raise Misused("--reason goes with --abandon.", advice="remit task --abandon R --reason 'why'")
+    if (what or is_number) and (idle := [name for name, value in given.items() if value]):
+        other = what or f"the number of a task: {words} shows it"
+        raise Misused(f"{idle[0]} is for recording a task, and cannot be combined with {other}.", advice="Leave it out.")
     board = Board(project.root)
     if is_number:
         return show_task(project, board, words)
@@ -82,14 +84,31 @@ def task(
 
         return review_one(project, which, dry_run=dry_run)
     if what:
-        outcome = _changed(board, what, words, which, reason, force=force, dry_run=dry_run)
-    else:
-        if language:
-            _check_language(project, language)
-        fields: dict[str, Any] = {"priority": priority, "effort": effort, "language": language or None, "accept": tuple(accept or ())}
-        fields["dependencies"] = tuple(numbers_of(depends)) if depends.strip() else ()
-        outcome = task_commands.record(board, _new_task(words, title, **fields), dry_run=dry_run)
-    return answer_outcome(project, outcome)
+        return answer_outcome(project, _changed(board, what, words, which, reason, force=force, dry_run=dry_run))
+    if words in MEANT_FOR_BOARD and not title:
+        advice = f"`remit board` lists the tasks. To record it all the same: remit task {words} --title {words}"
+        raise Misused(f"`remit task TEXT` would record a task named {words!r}.", advice=advice)
+    if not words and not title.strip():
+        raise Misused(f"A task needs a text. Usage: {TASK_USAGE}", advice="`remit task --help` shows what else can be done to tasks.")
+    if language:
+        _check_language(project, language)
+    waits_for = tuple(numbers_of(depends)) if depends.strip() else ()
+    more: dict[str, Any] = {"language": language or None, "accept": tuple(accept or ()), "dependencies": waits_for}
+    new = task_commands.NewTask(text=words or title, title=title, priority=priority, effort=effort, **more)
+    return answer_outcome(project, task_commands.record(board, new, dry_run=dry_run))
+
+
+def _one_of(flags: dict[str, Any], words: str) -> tuple[str, str, str]:
+    """The one flag, its value, and the text. Flags are mutually exclusive, and only `--divide` takes a text."""
+    asked = {name: str(value) for name, value in flags.items() if value is not None}
+    if len(asked) > 1:
+        raise Misused(f"{' and '.join(asked)} exclude one another.", advice="Do one after the other.")
+    what, which = next(iter(asked.items()), ("", ""))
+    if what in ("--abandon", "--recover") and _NUMBERS.fullmatch(words):
+        return what, f"{which} {words}", ""  # the shell splits `--abandon 337, 343-345` into two words
+    if words and what not in ("", "--divide"):
+        raise Misused(f"{what} takes no text: {words[:60]!r}.", advice="`remit task --help` shows what goes together.")
+    return what, which, words
 
 
 def _check_language(project: Project, language: str) -> None:
@@ -112,76 +131,24 @@ def _changed(board: Board, what: str, words: str, which: str, reason: str, *, fo
     return task_commands.abandon(board, numbers, reason, force=force, dry_run=dry_run)
 
 
-def _new_task(words: str, title: str, **fields: Any) -> task_commands.NewTask:
-    if not words and not title.strip():
-        raise Misused(f"A task needs a text. Usage: {TASK_USAGE}", advice="`remit task --help` shows what else can be done to tasks.")
-    if words in MEANT_FOR_BOARD and not title:
-        raise Misused(
-            f"`remit task TEXT` would record a task named {words!r}.",
-            advice=f"`remit board` lists the tasks. To record it all the same: remit task {words} --title {words}",
-        )
-    return task_commands.NewTask(text=words or title, title=title, **fields)
-
-
-def _only_one(asked: dict[str, str], words: str) -> tuple[str, str, str]:
-    """The one flag, its value, and the text. Flags are mutually exclusive, and only `--divide` takes a text.
-
-    The shell splits `--abandon 337, 343-345` into two words: a text of numbers continues the list."""
-    if len(asked) > 1:
-        raise Misused(f"{' and '.join(asked)} exclude one another.", advice="Do one after the other.")
-    what, which = next(iter(asked.items()), ("", ""))
-    if words and what in ("--abandon", "--recover") and _NUMBERS.fullmatch(words):
-        return what, f"{which} {words}", ""
-    if words and what not in ("", "--divide"):
-        raise Misused(f"{what} takes no text: {words[:60]!r}.", advice="`remit task --help` shows what goes together.")
-    return what, which, words
-
-
-def _check_options(what: str, reason: str, given: dict[str, object]) -> None:
-    """Options for recording exclude the flags, and `--reason` requires `--abandon`."""
-    if reason and what != "--abandon":
-        raise Misused("--reason goes with --abandon.", advice="remit task --abandon R --reason 'why'")
-    idle = [name for name, value in given.items() if value]
-    if what and idle:
-        raise Misused(f"{idle[0]} is for recording a task, and cannot be combined with {what}.", advice="Leave it out.")
-
-
-DELEGATIONS_SHOWN = 5
-NAMED = 12
-"""Number of other tasks named in one line."""
-DESCRIPTION_LINES = 60
-FACT_CELLS = 2000
-SHOW_USAGE = "remit board N"
-_PHASE_MARKS = {
-    PhaseStatus.COMPLETED: ("✓", "green"),
-    PhaseStatus.IN_PROGRESS: ("●", "cyan"),
-    PhaseStatus.PARTIAL: ("◐", "yellow"),
-    PhaseStatus.BLOCKED: ("■", "magenta"),
-    PhaseStatus.ABANDONED: ("⊘", "dim"),
-    PhaseStatus.NOT_STARTED: ("○", "dim"),
-}
-
-
 def show_task(project: Project, board: Board, text: str) -> Exit:
     """Print one task, archived ones included. Raises `Misused`: "Task N not found"."""
-    number = number_of(text, SHOW_USAGE)
+    number = number_of(text, "remit board N")
     view = view_of(board, with_archive=True)
     task = next((one for one in view.tasks if one.number == number), None)
     if task is None:
         raise Misused(f"Task {number} not found", advice="`remit board` lists the tasks.")
-    plan, delegations = plan_at(board.root, task.plan_path), _delegations(project, task)
-    return project.answer(
-        lambda: _document(view, task, plan, delegations), lambda: print("\n".join(_lines(view, task, plan, delegations, board.root)))
-    )
-
-
-def _document(view: View, task: Task, plan: Plan, delegations: "list[Record]") -> dict[str, Any]:
-    phases = [{"number": one.number, "name": one.name, "status": str(one.status), "goal": one.goal} for one in plan.phases]
-    return {
+    with project.history() as store:
+        query = HistoryQuery(task_number=number, limit=DELEGATIONS_SHOWN)
+        delegations = [] if store is None else list(store.history(query))
+    document = {
         **view.entry(task),
-        "needed_by": _needed_by(view, task),
-        "parts": list(view.graph.parts.get(task.number, ())),
-        "phases": phases,
+        "needed_by": sorted(one.number for one in view.tasks if number in one.dependencies),
+        "parts": list(view.graph.parts.get(number, ())),
+        "phases": [
+            {"number": one.number, "name": one.name, "status": str(one.status), "goal": one.goal}
+            for one in plan_at(board.root, task.plan_path).phases
+        ],
         "delegations": [
             {
                 "session_id": one.session_id,
@@ -194,109 +161,21 @@ def _document(view: View, task: Task, plan: Plan, delegations: "list[Record]") -
         ],
     }
 
+    def shown() -> None:
+        say(f"{number}. {task.title}\n[{task.status.marker}] {view.states[number]}\n")
+        named = {
+            name: "; ".join(_named(view, one) for one in document[name])
+            for name in ("dependencies", "needed_by", "parts")
+            if document.get(name)
+        }
+        say_document({name: value for name, value in document.items() if name not in HIDDEN} | named)
 
-def _lines(view: View, task: Task, plan: Plan, delegations: "list[Record]", root: Path) -> Iterator[str]:
-    wide = columns()
-    yield from (painted(line, "bold") for line in fitting(f"{task.number}. {cut_cells(task.title, 400)}").split("\n"))
-    archived = " · archived" if task.number in view.archived else ""
-    marker = f"[{task.status.marker}] {view.states[task.number]}{archived}"
-    yield fitting(f"{marker} · {task.priority} priority · {task.language or 'no language'}")
-    for label, words in _facts(view, task):
-        first, *more = fitting(cut_cells(words, FACT_CELLS), less=15).split("\n")
-        yield from (f"  {painted(f'{label:<12}', 'dim')} {first}", *(" " * 15 + line for line in more))
-    if task.artifacts or task.plan_path:
-        yield from ("", painted("Files", "bold"), *_files(root, task))
-    if plan.phases:
-        yield from ("", painted("Plan", "bold"))
-        for phase in plan.phases:
-            mark, style = _PHASE_MARKS[phase.status]
-            yield f"  {painted(mark, style)} {phase.number}. {cut_cells(phase.name, wide - 24)} {painted(f'[{phase.status}]', style)}"
-    if delegations:
-        yield from ("", painted("Delegations", "bold"), *_history(delegations, task, wide))
-    if task.description:
-        yield from ("", painted("Description", "bold"), *_description(task, wide))
-    if command := view.next_command(task):
-        yield from ("", f"  {painted('next', 'cyan')}  {command}")
-    elif view.states[task.number] is TaskState.BLOCKED:
-        yield from ("", f"  {painted('next', 'cyan')}  {next_command(task)}, when it is no longer blocked")
-
-
-def _facts(view: View, task: Task) -> Iterator[tuple[str, str]]:
-    if task.dependencies:
-        yield "depends on", "; ".join(_named(view, number) for number in task.dependencies[:NAMED]) + _rest(task.dependencies)
-    if needed := _needed_by(view, task):
-        yield "needed by", "; ".join(_named(view, number) for number in needed[:NAMED]) + _rest(needed)
-    if task.parent is not None:
-        yield "part of", _named(view, task.parent)
-    if parts := view.graph.parts.get(task.number):
-        yield "parts", "; ".join(_named(view, number) for number in parts[:NAMED]) + _rest(parts)
-    holder = view.holders.get(task.number)
-    if holder is not None and view.states[task.number] is TaskState.RUNNING:
-        yield "works on it", f"remit {holder.command}, process {holder.pid}"
-    if task.blocking_reason:
-        yield "reason", task.blocking_reason
-    for label, value in (
-        ("effort", task.effort), ("complexity", task.complexity), ("created", task.created), ("started", task.started),
-        ("completed", task.completed), ("came from", task.source), ("session", task.session_id), ("result", task.completion_summary),
-    ):  # fmt: skip
-        if value:
-            yield label, value
-    for label, lines in (("accept", task.accept), ("landing", task.landing)):
-        yield from ((label, line) for line in lines)
-    for key, value in task.extra.items():
-        words = ", ".join(str(one) for one in value) if isinstance(value, list) else str(value)
-        if key not in INTERNAL and words not in task.source:
-            yield key.replace("_", " "), words
+    return project.answer(document, shown)
 
 
 def _named(view: View, number: int) -> str:
-    task = view.graph.tasks.get(number) or next((one for one in view.tasks if one.number == number), None)
-    return f"{number} {cut_cells(task.title, 40)} [{task.status.marker}]" if task is not None else f"{number} (not found)"
-
-
-def _rest(numbers: Sequence[int]) -> str:
-    return f"; and {len(numbers) - NAMED} more (--json)" if len(numbers) > NAMED else ""
-
-
-def _needed_by(view: View, task: Task) -> list[int]:
-    return sorted(one.number for one in view.tasks if task.number in one.dependencies)
-
-
-def _files(root: Path, task: Task) -> Iterator[str]:
-    paths = {artifact.path: (artifact.type, artifact.summary) for artifact in task.artifacts}
-    if task.plan_path:
-        paths.setdefault(task.plan_path, ("plan", ""))
-    for path, (kind, summary) in paths.items():
-        try:
-            state = size((root / path).stat().st_size)
-        except OSError:
-            state = painted("gone", "red")
-        words = f"  {cut_cells(summary, 80)}" if summary else ""
-        yield f"  {cut_cells(path, 200)}  {painted(kind, 'dim')}  {state}{words}"
-
-
-def _delegations(project: Project, task: Task) -> "list[Record]":
-    """The newest delegations of a task."""
-    with project.history() as store:
-        return [] if store is None else list(store.history(HistoryQuery(task_number=task.number, limit=DELEGATIONS_SHOWN + 1)))
-
-
-def _history(delegations: "list[Record]", task: Task, wide: int) -> Iterator[str]:
-    now = time.time()
-    for record in delegations[:DELEGATIONS_SHOWN]:
-        mark, style = MARKS[record.state]
-        took = duration((record.settled_at or now) - record.started_at) if record.started_at else "-"
-        words = cut_cells(record.result.summary, wide - 60) if record.result is not None else ""
-        yield f"  {painted(mark, style)} {when(record.created_at, now)}  {record.agent}  {record.session_id}  {took}  {words}".rstrip()
-    if len(delegations) > DELEGATIONS_SHOWN:
-        yield painted(f"  … more: remit history --task {task.number}", "dim")
-
-
-def _description(task: Task, wide: int) -> Iterator[str]:
-    lines = wrapped(harmless(task.description), wide - 2).split("\n")
-    yield from (f"  {line}".rstrip() for line in lines[:DESCRIPTION_LINES])
-    if len(lines) > DESCRIPTION_LINES:
-        yield painted(f"  … {count(len(lines) - DESCRIPTION_LINES, 'more line')}: --json shows everything", "dim")
+    task = next((one for one in view.tasks if one.number == number), None)
+    return f"{number} {one_line(task.title, 40)} [{task.status.marker}]" if task is not None else f"{number} (not found)"
 
 
 def todo(
@@ -316,8 +195,5 @@ def _asked(tasks: "Sequence[Task]") -> bool:
             f"{len(tasks)} tasks would be archived, and there is no terminal to ask at.",
             advice="`remit todo --dry-run` shows them; `remit todo --yes` archives them.",
         )
-    for task in tasks[:20]:
-        print(f"  {task.number}. {cut_cells(task.title, 80)} [{task.status.marker}]", file=sys.stderr)
-    if len(tasks) > 20:
-        print(f"  … and {len(tasks) - 20} more", file=sys.stderr)
+    say_aside("\n".join(f"  {task.number}. {one_line(task.title, 80)} [{task.status.marker}]" for task in tasks))
     return typer.confirm(f"Archive these {len(tasks)} tasks?", err=True)

@@ -1,7 +1,6 @@
 """`remit token`: tokens for callers of `remit serve`. A running server sees changes at once."""
 
 import getpass
-from datetime import datetime
 from typing import Annotated, Any
 
 from typer import Argument, Option
@@ -9,7 +8,7 @@ from typer import Argument, Option
 from remit.cli import arguments
 from remit.cli.exits import Exit
 from remit.cli.project import Project
-from remit.cli.render import console, cut, say_aside, table
+from remit.cli.render import json_text, say_aside
 from remit.core.deadline import SYSTEM_CLOCK, iso
 from remit.policy.audit import note_access
 from remit.server.tokens import Grants, Permission, Token, Tokens
@@ -59,14 +58,8 @@ def new(
 
 def token(project: Project) -> Exit:
     """List the tokens of callers of `remit serve`; `remit token new` creates one, `remit token revoke` ends one."""
-    found = Tokens(project.folder).all()
-    if project.as_json or not found:
-        return project.answer({"tokens": [_document(one) for one in found]}, "There are no tokens. Create one: remit token new NAME")
-    shown = table("name", "id", "for", "made", "state", shrinking=("for",))
-    for one in found:
-        shown.add_row(one.name, one.token_id, cut(_scope(one)), _day(one.created_at), _state(one))
-    console().print(shown)
-    return Exit.OK
+    found = [_document(one) for one in Tokens(project.folder).all()]
+    return project.answer({"tokens": found}, None if found else "There are no tokens. Create one: remit token new NAME")
 
 
 def revoke(project: Project, names: Annotated[list[str], Argument(metavar="NAME", help="Names or ids of tokens.")]) -> Exit:
@@ -91,50 +84,22 @@ def _write_audit(project: Project, event: str, token: "Token") -> None:
     note_access(project.folder, {**entry, "because": _scope(token)} if event == "token_made" else entry)
 
 
-# ---- in words
-
-
 def _document(token: "Token") -> dict[str, Any]:
-    def at(moment: float | None) -> str | None:
-        return None if moment is None else iso(moment)
-
+    grants = token.grants.to_dict()
+    expires_at, now = token.grants.expires_at, SYSTEM_CLOCK.wall()
+    holds = "holds" if expires_at is None else f"until {iso(expires_at)}"
     return {
         "name": token.name,
         "id": token.token_id,
-        "state": _state(token),
+        "state": token.fault(now) or holds,
         "created_at": iso(token.created_at),
-        "expires_at": at(token.grants.expires_at),
-        "revoked_at": at(token.revoked_at),
-        "grants": {name: value for name, value in token.grants.to_dict().items() if name != "expires_at"},
+        "expires_at": None if expires_at is None else iso(expires_at),
+        "revoked_at": None if token.revoked_at is None else iso(token.revoked_at),
+        "grants": {name: value for name, value in grants.items() if name != "expires_at"},
     }
-
-
-def _state(token: "Token") -> str:
-    fault = token.fault(SYSTEM_CLOCK.wall())
-    if fault is not None:
-        return fault
-    expires_at = token.grants.expires_at
-    return "holds" if expires_at is None else f"until {_day(expires_at)}"
 
 
 def _scope(token: "Token") -> str:
     """The permissions as short text."""
-    grants = token.grants
-    # other permissions do not concern agents
-    asks = grants.agents is not None or grants.permissions & {Permission.DELEGATE, Permission.SERVE}
-    whom = f" {', '.join(grants.agents) if grants.agents is not None else 'any agent'}" if asks else ""
-    said = ["/".join(sorted(grants.permissions)) + whom]
-    for limits, where in ((grants.budget, "in all"), (grants.tree, "a tree")):
-        if limits is not None:
-            said += [f"{value:g} {kind} {where}" for kind, value in limits.to_dict().items() if value is not None]
-    if grants.timeout_seconds is not None:
-        said.append(f"{grants.timeout_seconds:g} s")
-    if grants.max_depth is not None:
-        said.append(f"depth {grants.max_depth}")
-    if grants.requests_per_second is not None:
-        said.append(f"{grants.requests_per_second:g} requests/s")
-    return "; ".join(said)
-
-
-def _day(moment: float) -> str:
-    return datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M")
+    grants = {name: value for name, value in token.grants.to_dict().items() if value and name not in ("permissions", "doing")}
+    return "; ".join(["/".join(sorted(token.grants.permissions)), *(f"{name} {json_text(value)}" for name, value in grants.items())])

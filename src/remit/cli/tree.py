@@ -24,10 +24,6 @@ from remit.core.states import State
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 GONE_MARK = Text("!", style="bold red")
 BAR_CELLS = 10
-MOVING_CHILDREN = 12
-"""Children per caller shown in a live view."""
-MOVING_QUIET = 3
-"""Latest completed children among them."""
 
 
 @dataclass(slots=True)
@@ -69,40 +65,26 @@ def forest(records: Sequence[Record]) -> list[Node]:
 
 
 def draw(node: Node, view: View) -> Tree:
-    """The tree for rich. If it is too high, completed subtrees are folded first."""
+    """The tree for rich. If it is too high, completed subtrees are folded, and of many siblings running, failed and late ones are shown."""
     tree = Tree(_line(node, view, 0), guide_style="dim")
-    _hang(tree, node, view, *_folding(node, view))
+    is_high = view.rows is not None and node.size() > view.rows
+    parents = 1 + sum(1 for child in node.children if child.children and not child.is_quiet)
+    _hang(tree, node, view, max(2, ((view.rows or 0) - 2) // parents - 1) if is_high else None)
     return tree
 
 
-def _folding(node: Node, view: View) -> tuple[bool, int | None]:
-    """Whether completed subtrees are folded, and how many children of one caller are shown."""
-    if view.rows is None:
-        return False, None
-    moving = MOVING_CHILDREN if view.is_moving else None
-    if node.size() <= view.rows:
-        return False, moving
-    parents = 1 + sum(1 for child in node.children if child.children and not child.is_quiet)
-    most = max(2, (view.rows - 2) // parents - 1)
-    return True, most if moving is None else min(most, moving)
-
-
-def _hang(tree: Tree, node: Node, view: View, folds: bool, most: int | None) -> None:
-    children, limit = node.children, most
-    if view.is_moving and most is not None:
-        limit = min(most, MOVING_QUIET + sum(not child.is_quiet for child in children))
-    if limit is not None and len(children) > limit + 1:
-        # Keep running and failed ones, then the latest, in order.
-        kept = sorted(range(len(children)), key=lambda place: (children[place].is_quiet, -place))[:limit]
-        left_out = [child for place, child in enumerate(children) if place not in kept]
+def _hang(tree: Tree, node: Node, view: View, most: int | None) -> None:
+    children = node.children
+    if most is not None and len(children) > most + 1:
+        kept = sorted(range(len(children)), key=lambda place: (children[place].is_quiet, -place))[:most]
+        states = Counter(one.record.state for place, one in enumerate(children) if place not in kept)
         children = [node.children[place] for place in sorted(kept)]
-        states = ", ".join(f"{number} {state}" for state, number in Counter(one.record.state for one in left_out).items())
-        tree.add(Text(f"… and {len(left_out)} more ({states})", style="dim"))
+        tree.add(Text(f"… and {states.total()} more ({', '.join(f'{number} {state}' for state, number in states.items())})", style="dim"))
     for child in children:
-        folded = child.size() - 1 if folds and child.is_quiet else 0
+        folded = child.size() - 1 if most is not None and child.is_quiet else 0
         branch = tree.add(_line(child, view, folded))
         if not folded:
-            _hang(branch, child, view, folds, most)
+            _hang(branch, child, view, most)
 
 
 # ---- one line

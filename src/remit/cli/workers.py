@@ -10,7 +10,7 @@ from typer import Option
 from remit.cli import arguments
 from remit.cli.exits import Exit
 from remit.cli.project import Project
-from remit.cli.render import console, duration, table
+from remit.cli.results import say_document
 from remit.system.threads import off_loop
 
 
@@ -66,29 +66,19 @@ def _stopping(handed_over: int, running: int, seconds: float) -> str:
 def workers(project: Project) -> Exit:
     """List the processes that take work for the agents of this project, and what they run."""
     found = asyncio.run(_workers(project))
-    nothing = "No worker takes work for this project. Start one: remit worker"
-    return project.answer(found, (lambda: _print(found)) if found else nothing)
+    empty = "No worker takes work for this project. Start one: remit worker"
+    return project.answer(found, (lambda: say_document({"workers": found})) if found else empty)
 
 
 async def _workers(project: Project) -> list[dict[str, Any]]:
     async with project.open(approver=None) as remit:
         running = Counter(record.owner for record in await off_loop(remit.store.live))
-        rows = []
-        for one in await remit.workers():
-            owner = one.identity.removeprefix("remit ").partition("@")[0]
-            rows.append(
-                {
-                    "worker": one.identity,
-                    "agents": list(one.agents),
-                    "running": running[owner],
-                    "heard_seconds": round(one.heard_seconds, 1),
-                }
-            )
-        return rows
-
-
-def _print(rows: list[dict[str, Any]]) -> None:
-    shown = table("worker", "running", "heard", "agents")
-    for row in rows:
-        shown.add_row(row["worker"], str(row["running"]), f"{duration(row['heard_seconds'])} ago", ", ".join(row["agents"]))
-    console().print(shown)
+        return [
+            {
+                "worker": one.identity,
+                "agents": list(one.agents),
+                "running": running[one.identity.removeprefix("remit ").partition("@")[0]],
+                "heard_seconds": round(one.heard_seconds, 1),
+            }
+            for one in await remit.workers()
+        ]

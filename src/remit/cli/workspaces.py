@@ -10,7 +10,6 @@ from functools import partial
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 from typer import Argument, Option
 
 from remit.board.board import Board
@@ -23,7 +22,7 @@ from remit.cli import completion
 from remit.cli.exits import Exit
 from remit.cli.live import GONE, lost_sessions
 from remit.cli.project import Project, find_session, need_store
-from remit.cli.render import MARKS, ROOMY_COLUMNS, console, count, cut, duration, harmless, one_line, say, say_aside, short, table
+from remit.cli.render import count, duration, harmless, one_line, say, say_aside, say_table
 from remit.core.cache import CACHE_KEYS
 from remit.core.deadline import SYSTEM_CLOCK
 from remit.core.errors import Misused, RemitError
@@ -295,18 +294,13 @@ def _contents(place: Place) -> str:
     if seen is None:
         return "in use"
     words = [count(len(seen.changed), "file") + " changed"] if seen.changed else []
-    if seen.has_commits and not seen.changed:
-        words.append("commits that change nothing")
-    if seen.is_merged is not None:
-        words.append("merged" if seen.is_merged else "not merged")
-    if seen.ignored:
-        words.append(f"{len(seen.ignored)} ignored by git")
-    if seen.doubt:
-        words.append(f"not certain: {one_line(seen.doubt, 80)}")
+    words += ["merged" if seen.is_merged else "not merged"] if seen.is_merged is not None else []
+    words += [f"{len(seen.ignored)} ignored by git"] if seen.ignored else []
+    words += [f"not certain: {one_line(seen.doubt, 80)}"] if seen.doubt else []
     return ", ".join(words) or "unchanged"
 
 
-def _document(place: Place, outcome: Outcome | None) -> dict[str, Any]:
+def _document(place: Place, outcome: Outcome | None = None) -> dict[str, Any]:
     workspace, seen = place.workspace, place.seen
     document: dict[str, Any] = {
         "session_id": workspace.session_id,
@@ -331,19 +325,18 @@ def _print(places: Sequence[Place], project: Project, *, is_filtered: bool) -> N
     if not places:
         say("No workspace matches." if is_filtered else f"No agent has left a workspace in {project.root}.")
         return
-    now = time.time()
-    is_roomy = console().width >= ROOMY_COLUMNS
-    columns = ("task", "session", "agent", "kind", "verdict", "age", "in it")
-    shown = table(*columns, *(("branch",) if is_roomy else ()), shrinking=("branch",))
-    for place in places:
-        workspace, record = place.workspace, place.record
-        mark, style = ("?", "dim") if record is None else MARKS[record.state]
-        mark, style = ("", "") if workspace.task else (mark, style)
-        task = str(workspace.task) if workspace.task else "-"
-        state = Text(f"{mark} {place.state}".strip(), style=style)
-        session = workspace.session_id if is_roomy else short(workspace.session_id)
-        branch = (cut(workspace.branch or "-"),) if is_roomy else ()
-        shown.add_row(
-            task, session, _agent(place), str(workspace.kind), state, duration(now - workspace.made_at), _contents(place), *branch
-        )
-    console().print(shown)
+    documents = [(_document(place), _contents(place)) for place in places]
+    rows = [
+        {
+            "task": str(one["task"] or ""),
+            "session": one["session_id"],
+            "agent": one["agent"] or "-",
+            "kind": one["kind"],
+            "verdict": one["state"],
+            "age": duration(one["age_seconds"]),
+            "in it": contents,
+            "branch": one["branch"] or "",
+        }
+        for one, contents in documents
+    ]
+    say_table(rows, shrinking=("in it", "branch"))

@@ -1,10 +1,11 @@
 """Results of the delegate tool: one shape for every outcome, chunks during the run, and large results shortened and read by ranges."""
 
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic_core import from_json
 
@@ -290,7 +291,6 @@ SHOWN_CHARACTERS = 16_000
 """Default length of one result as shown to a model."""
 LEAST_CHARACTERS = 600
 """Below this, a result is a sentence instead of JSON."""
-_ARTIFACTS_SHOWN = 20
 
 
 def checked_limit(characters: int) -> int:
@@ -304,13 +304,18 @@ def shorten_result(result: DelegateResult, characters: int = SHOWN_CHARACTERS, *
 
     For models: keys in a known format are redacted."""
     result = without_keys(result)
+    can_read = can_read and result.task_id is not None
     if characters >= LEAST_CHARACTERS:
         if result.success and result.metadata.agent_id == READ and isinstance(result.data, Mapping):
             return shorten_range(result.data, characters)
-        shown = _longest(_ResultShortener(result, can_read).render, characters)
+        shown = _longest(lambda limit: _render(result, can_read, limit), characters)
         if shown is not None:
             return shown
-    return _sentence(result, can_read)[: max(0, characters)]
+    words = [f"{result.task_id or 'It'} {result.task_state}."]
+    if result.error is not None:
+        words += [f"{result.error.code}:", result.error.message, result.error.recommendation]
+    words += [f"results.read taskId {result.task_id} has it all." if can_read else "", result.output]
+    return clean_text(" ".join(filter(None, words)))[: max(0, characters)]
 
 
 def without_keys(result: DelegateResult) -> DelegateResult:
@@ -322,16 +327,14 @@ def without_keys(result: DelegateResult) -> DelegateResult:
 
 
 def shorten_error(error: DelegateError, characters: int = SHOWN_CHARACTERS) -> str:
-    """The error of an invalid request, with as many allowed values as fit."""
+    """The error of an invalid request; without the allowed values if they do not fit."""
 
     def render(limit: int | None) -> str:
-        document = error.to_dict()
-        if limit is not None:
-            message, advice = (_head_and_tail(clean_text(text), limit).text for text in (error.message, error.advice))
-            document = {"code": error.code[:60], "message": message, "recommendation": advice}
-        return json_text({"success": False, "taskId": None, "error": document})
+        message, advice = (clean_text(text)[:limit] for text in (error.message, error.advice))
+        short = {"code": error.code[:60], "message": message, "recommendation": advice}
+        return json_text({"success": False, "taskId": None, "error": error.to_dict() if limit is None else short})
 
-    return _longest(render, characters) or json_text({"success": False, "taskId": None, "error": {"code": error.code[:60]}})
+    return _longest(render, characters) or render(0)
 
 
 def shorten_range(data: Mapping[str, Any], characters: int) -> str:
@@ -339,10 +342,10 @@ def shorten_range(data: Mapping[str, Any], characters: int) -> str:
     text, offset, total = str(data.get("text", "")), int(data.get("offset", 0)), int(data.get("total", 0))
 
     def render(limit: int | None) -> str:
-        length = len(text) if limit is None else min(limit, len(text))
-        end = offset + length
+        shown = text[:limit]
+        end = offset + len(shown)
         part = {"part": data.get("part"), "offset": offset, "total": total, "next": end if end < total else None}
-        return json_text({"success": True, "taskId": data.get("taskId"), "data": {**part, "text": text[:length]}})
+        return json_text({"success": True, "taskId": data.get("taskId"), "data": {**part, "text": shown}})
 
     return _longest(render, characters) or render(0)
 
@@ -357,103 +360,47 @@ def _longest(render: Callable[[int | None], str], characters: int) -> str | None
     whole = render(None)
     if len(whole) <= characters:
         return whole
-    best, least, most = None, 0, characters
-    while least <= most:
-        middle = (least + most) // 2
-        shown = render(middle)
-        if len(shown) <= characters:
-            best, least = shown, middle + 1
-        else:
-            most = middle - 1
-    return best
+    limit = bisect_right(range(characters + 1), characters, key=lambda limit: len(render(limit))) - 1
+    return render(limit) if limit >= 0 else None
 
 
-class _ResultShortener:
-    """Renders one result with different limits on its parts."""
-
-    def __init__(self, result: DelegateResult, can_read: bool) -> None:
-        self._result = result
-        self._can_read = can_read and result.task_id is not None
-        self._data = text_of(result.data)
-        output = clean_text(result.output)
-        is_beginning = isinstance(result.data, str) and _flat(self._data[:2000]).startswith(_flat(output.partition(" … (")[0]))
-        is_error = result.error is not None and _flat(result.error.message) in _flat(result.output)
-        self._output = "" if is_beginning or is_error else output
-        """Empty if the data or the error repeats it."""
-        self._artifacts = [
-            {"type": one.type, "path": one.path, **({"summary": one.summary} if one.summary else {})} for one in result.artifacts
-        ]
-
-    def render(self, limit: int | None) -> str:
-        result = self._result
-        document: dict[str, Any] = {"success": result.success, "taskId": result.task_id, "taskState": str(result.task_state)}
-        if result.error is not None:
-            own = result.error.details.get("code")
-            document["error"] = {
-                "code": result.error.code,
-                **({"cause": str(own)[:60]} if own and own != result.error.code else {}),
-                "message": _head_and_tail(clean_text(result.error.message), limit and max(40, limit // 4)).text,
-                "recommendation": _head_and_tail(clean_text(result.error.recommendation), limit and limit // 8).text,
-            }
-        if result.continue_with is not None:
-            document["continueWith"] = dict(result.continue_with)
-        if result.metadata.status not in (None, "completed", "failed"):
-            document["status"] = result.metadata.status
-        output = _head_and_tail(self._output, None if limit is None else limit // 2)
-        artifacts = self._artifacts if limit is None else _fitting(self._artifacts, limit // 2)
-        data = _head_and_tail(self._data, limit)
-        shown = {"output": output.text, "artifacts": artifacts, "data": data.text if data.missing else result.data}
-        document |= {name: value for name, value in shown.items() if value not in (None, "", [])}
-        left = {"output": output.missing, "artifacts": len(self._artifacts) - len(artifacts), "data": data.missing}
-        left_out = {name: missing for name, missing in left.items() if missing}
-        if left_out:
-            document["leftOut"] = left_out
-            if self._can_read:
-                part = max(left_out, key=lambda name: (name == "data", left_out[name]))
-                offset = {"output": output.head, "data": data.head}.get(part, 0)
-                parameters = {"taskId": result.task_id, "part": part, "offset": offset}
-                document["readOn"] = {"target": "results", "operation": "read", "parameters": parameters}
-        return json_text(document)
-
-
-def _flat(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _fitting(artifacts: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
-    shown: list[dict[str, Any]] = []
-    for one in artifacts[:_ARTIFACTS_SHOWN]:
-        limit -= len(json_text(one)) + 1
-        if limit < 0:
-            break
-        shown.append(one)
-    return shown
-
-
-class _Cut(NamedTuple):
-    text: str
-    head: int
-    """Characters of the beginning."""
-    missing: int
-
-
-def _head_and_tail(text: str, limit: int | None) -> _Cut:
-    """The beginning, the number of omitted characters, and the end: `limit` characters of the text."""
-    if limit is None or len(text) <= limit:
-        return _Cut(text, len(text), 0)
-    if limit == 0:
-        return _Cut("", 0, len(text))
-    tail = limit // 4
-    missing = len(text) - limit
-    return _Cut(f"{text[: limit - tail]} … ({missing} characters are left out) … {text[len(text) - tail :]}", limit - tail, missing)
-
-
-def _sentence(result: DelegateResult, can_read: bool) -> str:
-    words = f"{result.task_id or 'It'} {result.task_state}."
+def _render(result: DelegateResult, can_read: bool, limit: int | None) -> str:
+    """As JSON; its data has at most `limit` characters, the other parts fewer."""
+    document: dict[str, Any] = {"success": result.success, "taskId": result.task_id, "taskState": str(result.task_state)}
+    data, output = text_of(result.data), clean_text(result.output)
     if result.error is not None:
-        words += f" {result.error.code}: {result.error.message} {result.error.recommendation}".rstrip()
-    words += f" results.read taskId {result.task_id} has it all." if result.task_id and can_read else ""
-    return clean_text(_flat(f"{words} {result.output}"))
+        own, words = result.error.details.get("code"), clean_text(result.error.message)
+        document["error"] = {
+            "code": result.error.code,
+            **({"cause": str(own)[:60]} if own and own != result.error.code else {}),
+            "message": words[: None if limit is None else max(40, limit // 4)],
+            "recommendation": clean_text(result.error.recommendation)[: limit and limit // 8],
+        }
+    if result.continue_with is not None:
+        document["continueWith"] = dict(result.continue_with)
+    if result.metadata.status not in (None, "completed", "failed"):
+        document["status"] = result.metadata.status
+    if (result.error is not None and result.error.message in output) or (isinstance(result.data, str) and data.startswith(output[:100])):
+        output = ""  # the data or the error repeats it
+    artifacts = [{"type": one.type, "path": one.path, "summary": one.summary} for one in result.artifacts]
+    kept = {"output": limit and limit // 2, "artifacts": limit and limit // 100, "data": limit}
+    left_out: dict[str, int] = {}
+    for name, whole in (("output", output), ("artifacts", artifacts), ("data", data)):
+        left = max(0, len(whole) - most) if (most := kept[name]) is not None else 0
+        if left:
+            left_out[name] = left
+        shown: Any = whole[:most]
+        if left and isinstance(shown, str):
+            shown += f" … ({left} characters are left out)"
+        if shown and not (name == "data" and result.data is None):
+            document[name] = result.data if name == "data" and not left else shown
+    if left_out:
+        document["leftOut"] = left_out
+    if left_out and can_read:
+        part = "data" if "data" in left_out else max(left_out, key=left_out.__getitem__)
+        parameters = {"taskId": result.task_id, "part": part, "offset": kept[part] if part != "artifacts" else 0}
+        document["readOn"] = {"target": "results", "operation": "read", "parameters": parameters}
+    return json_text(document)
 
 
 KEPT = 10_000

@@ -6,6 +6,7 @@ the text, because agents' output is untrusted."""
 import contextlib
 import json
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +24,8 @@ SEARCH_LIMIT_CHARACTERS = 16 << 20
 """In longer answers only the end is searched: a return comes last."""
 PROSE_LIMIT_CHARACTERS = 2 << 20
 """The same for the more expensive search between sentences."""
+MOST_OBJECTS = 2_000
+"""Beginnings of objects that are tried, from the end: each copies the text after it."""
 NOT_JSON = "Return is not valid JSON"
 _RETURN_FIELDS = ("status", "summary", "artifacts", "metadata")
 _OBJECT_START = re.compile(r'\{\s*+"(?:[^"\\]|\\.){0,200}"\s*+:', re.DOTALL)
@@ -127,16 +130,18 @@ def _objects_in(text: str) -> list[Any]:
     """The outermost JSON objects between sentences. A part of a broken object is none, and no character is decoded twice."""
     found: list[Any] = []
     reach = 0
-    for start in _OBJECT_START.finditer(text):
-        if start.start() < reach:
+    for match in deque(_OBJECT_START.finditer(text), maxlen=MOST_OBJECTS):
+        start = match.start()
+        if start < reach:
             continue
         try:
-            value, reach = _DECODER.raw_decode(text, start.start())
+            value, length = _DECODER.raw_decode(text[start:])  # an error counts the lines before it
             found.append(value)
+            reach = start + length
         except RecursionError:
             break
         except ValueError as error:
-            reach = getattr(error, "pos", start.end())
+            reach = start + getattr(error, "pos", 1)
     return found
 
 

@@ -4,12 +4,11 @@ A key consists of the agent and its declaration, the parameters, the principal, 
 reads, and the project's epoch: the newest recorded delegation that may have written. So a starting writer changes every key; while one is
 alive the cache is not used. There is no second store: an entry is a recorded delegation."""
 
-import asyncio
 import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -18,19 +17,17 @@ from pydantic_core import to_json
 
 from remit.core.agents import may_write
 from remit.core.cache import CACHE_KEYS, CacheTerms
-from remit.core.context import Handle, SettledHandle, final_event
-from remit.core.delegation import Delegation, on_behalf_of
+from remit.core.context import Handle, SettledHandle
+from remit.core.delegation import on_behalf_of
 from remit.core.errors import Unavailable
-from remit.core.events import Event
 from remit.core.ports import Store
 from remit.core.record import CACHED_FROM, Record
 from remit.core.redaction import SECRETS_REMOVED
-from remit.core.result import Return, StopReason, state_of
+from remit.core.result import Return, StopReason
 from remit.core.states import State
 from remit.runtime import reply
 from remit.runtime.deps import Submission
 from remit.runtime.policy_facts import as_declared, default_of
-from remit.runtime.reply import Stop
 from remit.system.artifact_files import FileInfo, inspect_artifact
 from remit.system.files import file_lock, make_folder, walk
 from remit.system.git import LOCK_WAIT_SECONDS
@@ -47,7 +44,7 @@ MOST_FILES = 2_000
 MOST_BYTES = 64 * 1024 * 1024
 RECORDS_KEPT = 128
 AT_ONCE_BYTES = 256 * 1024
-"""Files up to this size are hashed on the event loop; larger ones on a thread."""
+"""Files up to this size in all are hashed on the event loop; larger ones and folders on a thread."""
 _INSTALLED_AT = os.stat(__file__).st_mtime_ns
 """Another version of remit has other built-in agents."""
 _NOT_WALKED = frozenset({".git", ".remit"})
@@ -82,25 +79,21 @@ async def look_at_files(folder: Path, paths: tuple[str, ...]) -> FilesRead | Non
     """None: too many or too large, outside `folder`, or not files."""
     if not paths:
         return FilesRead(folder, (), "", ())
-    try:
-        return _look(folder, paths, AT_ONCE_BYTES)
-    except _TooMuch:
-        return await off_loop(_look, folder, paths, MOST_BYTES)
-
-
-class _TooMuch(Exception):
-    """Too much to hash on the event loop: a large file, or a folder."""
+    with contextlib.suppress(OSError):
+        found = [os.stat(folder / path) for path in paths]
+        if all(stat.S_ISREG(one.st_mode) for one in found) and sum(one.st_size for one in found) <= AT_ONCE_BYTES:
+            return _look(folder, paths)
+    return await off_loop(_look, folder, paths)
 
 
 class _Digest:
     """Digest of files below one folder, which is a real path. Raises `ValueError` for files outside it or beyond
     the limits, and `OSError`."""
 
-    def __init__(self, folder: str, most: int) -> None:
+    def __init__(self, folder: str) -> None:
         self._folder = folder
         self._hash = hashlib.sha256()
-        self._left = most
-        self._is_in_loop = most < MOST_BYTES
+        self._left = MOST_BYTES
         self.stamps: list[tuple[int, int, int]] = []
 
     def __str__(self) -> str:
@@ -116,8 +109,6 @@ class _Digest:
         if not stat.S_ISDIR(mode):
             self._add_file(path, place, mode)
             return
-        if self._is_in_loop:
-            raise _TooMuch
         for folder, folders, files in walk(os.path.realpath(place), _fail):
             skipped = _NOT_WALKED if folder == self._folder else frozenset()
             folders[:] = [name for name in folders if name not in skipped]
@@ -135,8 +126,6 @@ class _Digest:
         try:
             seen = os.fstat(descriptor)
             self._left -= seen.st_size
-            if self._left < 0 and self._is_in_loop:
-                raise _TooMuch
             if not stat.S_ISREG(seen.st_mode) or self._left < 0 or len(self.stamps) >= MOST_FILES:
                 raise ValueError(f"{place} is not a file, or is too large to hash.")
             self.stamps.append((seen.st_ino, seen.st_ctime_ns, seen.st_size))
@@ -161,8 +150,8 @@ def _fail(error: OSError) -> None:
     raise error  # a folder that cannot be read may have changed
 
 
-def _look(folder: Path, paths: tuple[str, ...], most: int) -> FilesRead | None:
-    digest = _Digest(os.fspath(folder), most)
+def _look(folder: Path, paths: tuple[str, ...]) -> FilesRead | None:
+    digest = _Digest(os.fspath(folder))
     try:
         for path in paths:
             digest.add(path)
@@ -284,18 +273,20 @@ class ResultCache:
         return await self._joined(submission, entry, await self._engine.run(submission))
 
     async def start(self, submission: Submission) -> Handle:
-        entry, answer = await self._look_up(submission)
+        """A started call waits for no other one: its handle can stop it."""
+        entry, answer = await self._look_up(submission, joins=False)
         if answer is not None:
             return SettledHandle(answer)
         handle = await self._engine.start(submission)
         if entry is None or handle.session_id == submission.delegation.session_id:
             return handle
-        return _JoinedHandle(handle, submission.delegation, lambda result: self._joined(submission, entry, result))
+        submission.delegation = submission.delegation._replace(key=None)  # another one took the key meanwhile
+        return await self._engine.start(submission)
 
-    async def _look_up(self, submission: Submission) -> tuple[_Entry | None, Return | None]:
+    async def _look_up(self, submission: Submission, *, joins: bool = True) -> tuple[_Entry | None, Return | None]:
         """Its entry, if the cache may answer it, and the answer, if there is one."""
         entry = await self._entry(submission)
-        held = None if entry is None else await self._hold(submission, entry)
+        held = None if entry is None else await self._hold(submission, entry, joins=joins)
         return entry, None if held is None else await self._answer(submission, held)
 
     async def _joined(self, submission: Submission, entry: _Entry, result: Return) -> Return:
@@ -335,7 +326,7 @@ class ResultCache:
         digest = hashlib.sha256(to_json(meant)).hexdigest()
         return _Entry(f"{CACHE_KEYS}{delegation.agent}:{digest[:40]}:", files, terms)
 
-    async def _hold(self, submission: Submission, entry: _Entry) -> Record | None:
+    async def _hold(self, submission: Submission, entry: _Entry, *, joins: bool = True) -> Record | None:
         """The delegation whose result answers this one; None: the submission now has the key under which it runs or joins."""
         newest = await self._ask(self._config.store.keys, entry.prefix, 1)
         number = 0
@@ -343,7 +334,8 @@ class ResultCache:
             record = await self._record(session_id)
             if not entry.terms.is_refreshed and await self._is_usable(record, entry):
                 return record
-            number = int(key.rpartition(":")[2]) + (record is None or record.state.is_settled or entry.terms.is_refreshed)
+            is_over = record is None or record.state.is_settled
+            number = int(key.rpartition(":")[2]) + (is_over or entry.terms.is_refreshed or not joins)
         submission.delegation = submission.delegation._replace(key=f"{entry.prefix}{number:08}")
         submission.watched = entry.files if entry.files.paths else None
         return None
@@ -389,66 +381,6 @@ class ResultCache:
     async def _ask(self, function: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
         """On the loop if commits run there too: a thread costs more than the query."""
         return function(*given, **named) if self._config.commit_in_loop else await off_loop(function, *given, **named)
-
-
-class _JoinedHandle:
-    """Handle of a call that waits for another one with the same key."""
-
-    __slots__ = ("_delegation", "_finish", "_handle", "_result", "_stop")
-
-    def __init__(self, handle: Handle, delegation: Delegation, finish: Callable[[Return], Any]) -> None:
-        self._handle = handle
-        self._delegation = delegation
-        self._finish = finish
-        self._result: asyncio.Task[Return] | None = None
-        self._stop: Stop | None = None
-
-    @property
-    def session_id(self) -> str:
-        """Session of the running delegation; the return has its own."""
-        return self._handle.session_id
-
-    async def _finished(self) -> Return:
-        try:
-            async with asyncio.timeout_at(self._delegation.deadline.hard_at):
-                held = await self._handle.result()
-            result: Return = await self._finish(held)
-        except TimeoutError:
-            return self._stopped(Stop(reason=StopReason.DEADLINE, source="its deadline"))
-        except asyncio.CancelledError:
-            if self._stop is None:
-                raise
-            return self._stopped(self._stop)
-        return result
-
-    def _stopped(self, stop: Stop) -> Return:
-        return reply.stopped_return(self._delegation, stop, reply.NOTHING_LEFT, duration_seconds=0.0)
-
-    def _waiting(self) -> "asyncio.Task[Return]":
-        if self._result is None:
-            self._result = asyncio.ensure_future(self._finished())
-        return self._result
-
-    async def result(self) -> Return:
-        return await asyncio.shield(self._waiting())
-
-    async def stream(self) -> AsyncIterator[Event]:
-        last: Event | None = None
-        async for event in self._handle.stream():
-            if last is not None:
-                yield last
-            last = event
-        assert last is not None
-        yield final_event(await self.result(), last.number, last.at)
-
-    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
-        """The other delegation continues: it belongs to another caller."""
-        self._stop = Stop(reason=StopReason.CANCELLED, source="its caller", detail=reason)
-        waiting = self._waiting()
-        await asyncio.sleep(0)  # it has started, so its end is a return
-        waiting.cancel()
-        result = await asyncio.shield(waiting)
-        return [{"session_id": result.session_id, "agent": self._delegation.agent, "state": str(state_of(result))}]
 
 
 def _paths(values: Any) -> tuple[str, ...] | None:

@@ -1,8 +1,8 @@
 """Determines what a workspace contains beyond its initial state, and removes it: automatically if unchanged, otherwise on request.
 
-A workspace is removed only if that certainly loses nothing, or if a person requests it; both under its lock. A mark in the metadata records
-the decision, so that the next process completes an interrupted removal. A branch is removed only if its work was merged or never done; the
-work of a pruned workspace is committed before its folder is removed. Blocking, but for `discard_losers`."""
+A workspace is removed only if that certainly loses nothing, or if a person requests it; both under its lock. A branch is removed only
+if its work was merged or never done; the work of a pruned workspace is committed before its folder is removed. Blocking, but for
+`discard_losers`."""
 
 import contextlib
 import os
@@ -16,21 +16,20 @@ from pathlib import Path, PurePosixPath
 from remit.core.agents import WorkspaceKind
 from remit.core.context import Context
 from remit.core.errors import RemitError, Unavailable
-from remit.runtime.landing import merge_permitted
+from remit.core.ids import is_session_id
+from remit.runtime.landing import is_merged, merge_permitted
 from remit.runtime.workspaces import (
     LOCK,
     MAKING_SECONDS,
     MERGING_SECONDS,
     METADATA_FILE,
     PLAIN_DIFF,
-    REMOVAL_MARK,
     TOOL_FOLDERS,
     MergeResult,
     MergeWrite,
     Workspace,
     clear_worktree,
     find_workspace,
-    is_merged,
     load_workspace,
     merge_writes,
     metadata_folder,
@@ -82,7 +81,7 @@ def workspace_status(workspace: Workspace, *, seconds: float = LOOKING_SECONDS) 
             commit = _whole_branch(git, workspace) if seen.changed and workspace.branch else ""
         if not commit:
             return seen
-        return replace(seen, is_merged=is_merged(workspace, commit, seconds=seconds))
+        return replace(seen, is_merged=is_merged(workspace, commit))
     except (RemitError, OSError) as error:
         return WorkspaceStatus(doubt=error.message if isinstance(error, RemitError) else f"It could not be inspected: {error}")
 
@@ -134,24 +133,36 @@ def _whole_branch(git: Git, workspace: Workspace) -> str:
 
 
 def remove_workspace(workspace: Workspace, *, with_branch: bool) -> None:
-    """Remove the folder, its metadata, and the branch if its work is elsewhere. Metadata is removed last, so that an interrupted removal is
-    found again."""
-    if workspace.kind is WorkspaceKind.WORKTREE:
-        git = Git(folder=workspace.root, stop_at=time.monotonic() + REMOVING_SECONDS)
-        with file_lock(workspace.common_dir / REPOSITORY_LOCK, timeout=LOCK_WAIT_SECONDS):
-            clear_worktree(git, workspace.maker, workspace.tree, with_branch=with_branch)
-    else:
-        remove_folder(workspace.tree)
-        remove_folder(metadata_folder(workspace.root, f"{workspace.maker}.git"))  # not from the note, which an agent could write
-    remove_metadata(workspace.metadata_folder)
+    """Remove the folder, its metadata, and the branch if its work is elsewhere. Renaming the metadata decides it: `remove_left` finishes
+    what a killed process began."""
+    name = f"{GONE}{workspace.maker}-{'all' if with_branch else 'folder'}-{secrets.token_hex(4)}"
+    gone = workspace.metadata_folder.with_name(name)
+    os.rename(workspace.metadata_folder, gone)
+    _finish_removal(workspace.root, gone)
 
 
-def remove_metadata(folder: Path) -> None:
-    """Renames first: otherwise a process that waits for the lock could recreate its file."""
-    with contextlib.suppress(FileNotFoundError):
-        os.rename(folder, folder.with_name(f"{GONE}{folder.name}-{secrets.token_hex(4)}"))
-    for gone in folder.parent.glob(f"{GONE}*"):  # also left-overs of a process that died here
-        remove_folder(gone)
+def remove_left(root: Path) -> None:
+    """Finish the removals that dead processes began."""
+    for gone in metadata_folder(root, "").glob(f"{GONE}*"):
+        with contextlib.suppress(RemitError, OSError):
+            _finish_removal(root, gone)
+
+
+def _finish_removal(root: Path, gone: Path) -> None:
+    maker, _, what = gone.name.removeprefix(GONE).partition("-")
+    if is_session_id(maker):
+        _remove_folders(root, maker, with_branch=what.startswith("all"))
+    remove_folder(gone)
+
+
+def _remove_folders(root: Path, maker: str, *, with_branch: bool) -> None:
+    git = Git(folder=root, stop_at=time.monotonic() + REMOVING_SECONDS)
+    with contextlib.suppress(GitFailed):  # a project that is not a checkout has no worktrees
+        common_dir = (root / git.says("rev-parse", "--git-common-dir")).resolve()
+        with file_lock(common_dir / REPOSITORY_LOCK, timeout=LOCK_WAIT_SECONDS):
+            clear_worktree(git, maker, work_root(root) / maker, with_branch=with_branch)
+    for left in (work_root(root) / maker, metadata_folder(root, f"{maker}.git")):
+        remove_folder(left)
 
 
 def remove_forgotten(root: Path, session_id: str) -> bool:
@@ -160,7 +171,7 @@ def remove_forgotten(root: Path, session_id: str) -> bool:
     folder = metadata_folder(root, session_id)
     if workspace is None:
         if not remove_unfinished(root, session_id) and (folder / METADATA_FILE).exists():
-            remove_metadata(folder)
+            remove_folder(folder)
         return True
     if workspace.task:
         return True  # it belongs to a board task and is removed after the merge
@@ -178,8 +189,6 @@ def remove_forgotten(root: Path, session_id: str) -> bool:
 def remove_unchanged(root: Path, session_id: str) -> bool:
     """Remove the workspace of a finished delegation, with its branch, if that certainly loses nothing; True if it is gone."""
     try:
-        if finish_removal(root, session_id):
-            return True
         workspace = find_workspace(root, session_id)
         if workspace is None:
             return False
@@ -187,41 +196,22 @@ def remove_unchanged(root: Path, session_id: str) -> bool:
             # Loaded again: another process may have resumed or removed it.
             if find_workspace(root, session_id) != workspace or not _status_with(git, workspace).is_unchanged:
                 return False
-            (workspace.metadata_folder / REMOVAL_MARK).touch()
             remove_workspace(workspace, with_branch=True)
     except (RemitError, OSError):
-        return False  # it stays until the next maintenance run
-    return not workspace.metadata_folder.exists()
-
-
-def finish_removal(root: Path, session_id: str) -> bool:
-    """Complete the removal that a dead process started; False if there is none."""
-    if not (metadata_folder(root, session_id) / REMOVAL_MARK).exists():
-        return False
-    workspace = load_workspace(root, session_id)
-    if workspace is None:  # its note was removed before the mark: only metadata is left
-        remove_metadata(metadata_folder(root, session_id))
-    else:
-        remove_workspace(workspace, with_branch=True)
+        return False  # the next maintenance run tries again
     return True
 
 
 def remove_unfinished(root: Path, session_id: str) -> bool:
     """Remove a workspace that was never completed, unless it may be in creation: a board task has no delegation on record then."""
-    folder, tree = metadata_folder(root, session_id), work_root(root) / session_id
+    folder = metadata_folder(root, session_id)
     try:
         if (folder / METADATA_FILE).exists() or time.time() - folder.stat().st_mtime < UNFINISHED_SECONDS:
             return False
-        git = Git(folder=root, stop_at=time.monotonic() + LOOKING_SECONDS)
-        with contextlib.suppress(GitFailed):  # a project that is not a checkout has no worktrees
-            common_dir = (root / git.says("rev-parse", "--git-common-dir")).resolve()
-            with file_lock(common_dir / REPOSITORY_LOCK, timeout=LOCK_WAIT_SECONDS):
-                clear_worktree(git, session_id, tree)
+        _remove_folders(root, session_id, with_branch=True)
     except (RemitError, OSError):
         return False
-    for left in (tree, folder.with_name(f"{session_id}.git")):
-        remove_folder(left)
-    remove_metadata(folder)
+    remove_folder(folder)
     return True
 
 
@@ -257,7 +247,6 @@ def discard_workspace(workspace: Workspace) -> None:
     with file_lock(workspace.metadata_folder / LOCK, timeout=LOCK_WAIT_SECONDS):
         if load_workspace(workspace.root, workspace.session_id) != workspace:
             raise Unavailable("It is in use again, or was removed.", advice="Look again: remit workspaces")
-        (workspace.metadata_folder / REMOVAL_MARK).touch()
         remove_workspace(workspace, with_branch=True)
     if workspace.tree.exists():
         raise Unavailable(

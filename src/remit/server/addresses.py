@@ -87,19 +87,12 @@ class Certificates:
     key: Path
 
     def context(self) -> ssl.SSLContext:
-        """For HTTPS. The files are read again at each connection: a renewed certificate is used from the next one on."""
-
-        def renew(_connection: ssl.SSLObject, _name: str | None, context: ssl.SSLContext) -> None:
-            with contextlib.suppress(Misused):  # half-written: the one before stays
-                self.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-                self.load(context)
-
+        """For HTTPS."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
         context.set_alpn_protocols(["http/1.1"])
         self.load(context)
-        context.sni_callback = renew
         return context
 
     def load(self, context: ssl.SSLContext) -> None:

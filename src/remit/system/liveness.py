@@ -20,8 +20,6 @@ from remit.core.record import Owner, Record
 from remit.core.states import State
 from remit.system.processes import ProcessIdentity, boot_id, is_alive, pid_space
 
-EXPECTED_FOLDER = "registered"
-"""Below `.remit`: one file per operation of a registered agent that is expected back."""
 QUIET_SECONDS = 60.0
 QUIET_SHARE = 0.5
 """Share of its timeout: silence for longer than this, or than `QUIET_SECONDS`, looks stuck."""
@@ -90,14 +88,6 @@ def remove_dead_pipes(run_folder: Path) -> None:
             if stat.S_ISFIFO(path.stat().st_mode) and not has_reader(path):
                 path.unlink(missing_ok=True)
                 path.with_suffix(".sock").unlink(missing_ok=True)
-
-
-def expected_agents(folder: Path) -> frozenset[str]:
-    """Operations of registered agents that are expected back, by their folder. Blocking."""
-    try:
-        return frozenset(os.listdir(folder))
-    except OSError:
-        return frozenset()
 
 
 # ---- delegations that look stuck

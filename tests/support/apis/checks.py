@@ -61,13 +61,6 @@ async def invalid_request_is_refused_before_anything_runs(harness: ApiHarness) -
 
 
 @_promise
-async def names_come_in_either_spelling(harness: ApiHarness) -> None:
-    api = await harness.client()
-    for name in ("minLength", "min_length"):
-        assert (await done(api, "text", _operation="count", text="a bcd ef", **{name: 2})).data == 2
-
-
-@_promise
 async def without_a_target_any_agent_that_can_does_it(harness: ApiHarness) -> None:
     api = await harness.client()
     if not api.traits.chooses:
@@ -192,8 +185,6 @@ async def an_unknown_task_is_not_found(harness: ApiHarness) -> None:
 @_promise
 async def tasks_of_other_callers_are_not_found(harness: ApiHarness) -> None:
     ann, bob, mark = await harness.client(), await harness.client("bob"), secrets.token_hex(4)
-    if not ann.traits.has_principals:
-        return
     task_id = await ann.execute(asked("hangs", mark=mark))
     await until(lambda: "beat" in marks(harness.root, mark))
     for one in (task_id, (await done(ann, "echo")).task_id):
@@ -252,14 +243,6 @@ async def a_stream_tells_everything_in_order_and_ends_as_polling_does(harness: A
     numbers = [said.number for said in told if said.number is not None]
     assert numbers == sorted(set(numbers))
     assert len(numbers) == len(told) or not api.traits.numbers_chunks
-
-
-@_promise
-async def all_followers_receive_the_same_events(harness: ApiHarness) -> None:
-    api = await harness.client()
-    _, told = await _talked(harness, api, listeners=3)
-    ends = [[said.value for said in one if said.kind == "data"] + [one[-1].seen] for one in told]
-    assert ends[0] == ends[1] == ends[2]
 
 
 @_promise
@@ -322,19 +305,6 @@ async def a_key_used_twice_is_one_run(harness: ApiHarness) -> None:
     assert marks(harness.root, mark).count("begun") == 1
     assert await api.status(first) == seen
     assert (await fault(api.execute(asked("hangs", mark="another", _key=key)))).code == "INVALID_PARAMETERS"
-
-
-@_promise
-async def a_key_is_its_callers_own(harness: ApiHarness) -> None:
-    ann, bob, mark, key = await harness.client(), await harness.client("bob"), secrets.token_hex(4), secrets.token_hex(8)
-    if not ann.traits.has_principals:
-        return
-    arguments = asked("echo", mark=mark, _key=key)
-    hers, his = await ann.execute(arguments), await bob.execute(arguments)
-    assert hers != his
-    await ended(ann, hers)
-    await ended(bob, his)
-    assert len(marks(harness.root, mark)) == 2
 
 
 # ---- priorities
@@ -454,15 +424,6 @@ async def a_cancelled_task_has_stopped_when_the_answer_arrives(harness: ApiHarne
     await asyncio.sleep(0.1)
     assert marks(harness.root, mark) == left
     _is(api, await api.status(task_id), "cancelled", "partial", "cancelled", "CANCELLED")
-
-
-@_promise
-async def cancelling_ends_everything_below(harness: ApiHarness) -> None:
-    api, mark = await harness.client(), secrets.token_hex(4)
-    task_id = await api.execute(asked("asks", inner="hangs", parameters={"mark": mark}))
-    await until(lambda: "beat" in marks(harness.root, mark))
-    await api.cancel(task_id)
-    assert marks(harness.root, mark)[-1] == "left"
 
 
 @_promise

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -18,8 +17,8 @@ WAIT_MS = 20_000
 
 
 class McpClient:
-    def __init__(self, client: Client, *, has_principals: bool = True) -> None:
-        self.traits = replace(MCP, has_principals=has_principals)
+    def __init__(self, client: Client) -> None:
+        self.traits = MCP
         self._client = client
 
     async def execute(self, arguments: Mapping[str, Any]) -> str:

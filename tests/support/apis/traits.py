@@ -36,8 +36,6 @@ class Traits:
     """Without a target, any agent that has the operation."""
     relays: bool = True
     """A caller that is a remit sends its depth, path and deadline."""
-    has_principals: bool = True
-    """Callers have separate identities; otherwise all of them are the owner."""
     takes_session: bool = True
     exact_integers: bool = True
     """Integers beyond 2**53 are returned as integers; otherwise as decimal strings (google.protobuf.Value has only doubles)."""

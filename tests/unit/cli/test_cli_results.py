@@ -88,7 +88,7 @@ def test_dry_run_is_never_printed_as_done(capsys: pytest.CaptureFixture[str]) ->
         ({}, ["{}"]),
         ({"path": "a.txt", "size": 3, "cut": None}, ["path  a.txt", "size  3", "cut   null"]),
         ({"note": "one\n  two\n", "path": "a"}, ["path  a", "note:", "  one", "    two"]),
-        ([{"name": "a", "n": 1}, {"name": "bb", "n": 22}], ["name   n", "a      1", "bb    22"]),
+        ([{"name": "a", "n": 1}, {"name": "bb", "n": 22}], ["name  n", "a     1", "bb    22"]),
         ([1, 2], ["- 1", "- 2"]),
         ({"words": ["a", "b"], "none": []}, ["words  a, b", "none   []"]),
         ({"x": ""}, ['x  ""']),

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit import AgentPort, Budget, Delegation, ErrorInfo, Limits, Misused, Request, Settings, TimeLimits
+from remit import AgentPort, Budget, Delegation, Limits, Request, Settings, TimeLimits
 from remit.core.budget import effective_deadline
 from remit.core.routing import DEFAULT_TABLE
-from remit.runtime.accept import GuardInput, accept, first_refusal
+from remit.runtime.accept import accept
 from remit.runtime.deps import Rules, RuntimeDeps, Submission, TreeFacts
 from remit.testing import ManualClock, Scripted
 from support.error_codes import CODES
@@ -30,47 +30,6 @@ def budgets(draw: st.DrawFn) -> Budget:
         budget.enter()
     budget.charge(tokens=draw(st.integers(0, 60)), cost=draw(st.floats(0, 60)))
     return budget
-
-
-@st.composite
-def cases(draw: st.DrawFn) -> GuardInput:
-    return GuardInput(
-        target=draw(names),
-        now=draw(moments),
-        caller_path=tuple(draw(st.lists(names, max_size=5))),
-        caller_depth=draw(st.integers(0, 6)),
-        caller_hard_at=draw(st.none() | moments),
-        max_depth=draw(st.integers(1, 5)),
-        budget=draw(budgets()),
-        closing=draw(st.none() | st.text(max_size=8)),
-        ancestor_tasks=draw(st.none() | st.lists(st.tuples(names, st.sampled_from(["", "t"])), max_size=4)),
-        task=draw(st.sampled_from(["", "t"])),
-        known=draw(st.booleans()),
-        directory=lambda: ["a", "b", "worker"],
-        fault=draw(st.none() | st.builds(Misused, st.text(min_size=1, max_size=20))),
-    )
-
-
-@given(cases())
-def test_any_refusal_is_final_with_code_and_advice(case: GuardInput) -> None:
-    error = first_refusal(case)
-    assert error is None or isinstance(error, ErrorInfo)
-    if error is not None:
-        assert not error.recoverable
-        assert error.code in CODES
-        assert error.message
-        assert error.recommendation
-
-
-@given(cases())
-def test_accepted_request_is_within_every_limit(case: GuardInput) -> None:
-    if first_refusal(case) is not None:
-        return
-    assert case.caller_depth + 1 <= case.max_depth
-    assert case.caller_hard_at is None or case.now < case.caller_hard_at
-    assert case.ancestor_tasks is not None or case.target not in case.caller_path
-    left = case.budget.left(case.now)
-    assert all(amount is None or amount > 0 for amount in (left.delegations, left.alive, left.tokens, left.cost, left.seconds))
 
 
 # ---- what a child is given

@@ -122,11 +122,12 @@ class Maintenance:
         """Remove workspaces of delegations that are no longer recorded; their work stays on their branches."""
         if not self._has_workspaces():
             return
-        from remit.runtime.workspace_cleanup import finish_removal, remove_forgotten
+        from remit.runtime.workspace_cleanup import remove_forgotten, remove_left
         from remit.runtime.workspaces import list_workspaces
 
+        remove_left(self._root)
         for session_id in list_workspaces(self._root):
-            if self._is_in_use(session_id) or self._store.get(session_id) is not None or finish_removal(self._root, session_id):
+            if self._is_in_use(session_id) or self._store.get(session_id) is not None:
                 continue
             if not remove_forgotten(self._root, session_id):
                 log.warning("The workspace of %s could not be removed", session_id)

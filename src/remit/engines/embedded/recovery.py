@@ -23,7 +23,7 @@ from remit.runtime.authorize import pending_after_restart
 from remit.runtime.deps import Submission, facts_of_records
 from remit.runtime.engine import Recovered
 from remit.runtime.reply import PartialWork, Stop
-from remit.system.liveness import EXPECTED_FOLDER, below, closed_path, expected_agents, is_dead, left_to_queues, remove_dead_pipes
+from remit.system.liveness import below, closed_path, is_dead, left_to_queues, remove_dead_pipes
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ class Recovery:
         self._run_folder = engine.config.folder / "run"
         self._taken: dict[str, Stop | None] = {}
         """Taken over and not running yet; with a cancellation that arrived meanwhile."""
-        self._repeats_at = 0.0
-        """When delegations that wait for their agent to return are checked again."""
         self._task: asyncio.Task[Recovered] | None = None
         self._is_shut = not engine.config.may_recover
 
@@ -85,10 +83,9 @@ class Recovery:
             if record.owner == self._owner_id and not self._is_known(record.session_id) and await self._is_live(record):
                 await self._settle_crashed(record, record.owner)
                 report.settled.append(record.session_id)
-        waiting = await self._waiting_for_agent([record for record in live if record.owner in {*dead, *unknown}])
         for owner_id in (*dead, *sorted(unknown)):
             report.killed += await off_loop(self._engine.config.reap, owner_id)
-            await self._take_over(owner_id, report, waiting)
+            await self._take_over(owner_id, report)
             await self._engine.journal.call(lambda store, owner_id=owner_id: store.remove_owner(owner_id))  # type: ignore[misc]
             closed_path(self._run_folder, owner_id).unlink(missing_ok=True)
             report.owners.append(owner_id)
@@ -102,32 +99,9 @@ class Recovery:
         latest = await off_loop(self._store.get, record.session_id)
         return latest is not None and not latest.state.is_settled
 
-    async def _waiting_for_agent(self, live: list[Record]) -> set[str]:
-        """Trees whose registered agent is expected back and may run them again. Checked again at the first of their deadlines."""
-        expected = await off_loop(expected_agents, self._engine.config.folder / EXPECTED_FOLDER) if live else frozenset()
-        now = self._deps.clock.wall()
-        roots = [
-            record
-            for record in live
-            if record.parent_id is None and record.agent in expected and self._deps.agents.find(record.agent) is None
-            if record.deadline_at > now and not is_redacted(record.parameters)
-        ]
-        if roots:
-            loop = self._engine.loop
-            soonest = loop.time() + min(record.deadline_at for record in roots) - now
-            if not loop.time() < self._repeats_at <= soonest + 0.5:  # one check is enough
-                self._repeats_at = soonest
-                self._engine.spawn(self._repeat(soonest))
-        return {record.root_id for record in roots}
-
-    async def _repeat(self, at: float) -> None:
-        await asyncio.sleep(at - self._engine.loop.time())
-        if not self._engine.is_closed:
-            await self.run()
-
-    async def _take_over(self, owner_id: str, report: Recovered, waiting: set[str]) -> None:
+    async def _take_over(self, owner_id: str, report: Recovered) -> None:
         def take(store: Store) -> list[Record]:
-            left = [record.session_id for record in _recoverable(store) if record.owner == owner_id and record.root_id not in waiting]
+            left = [record.session_id for record in _recoverable(store) if record.owner == owner_id]
             return store.take_over(left, of=owner_id, to=self._owner_id)
 
         taken = await self._engine.journal.call(take)

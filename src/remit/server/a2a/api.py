@@ -55,11 +55,10 @@ from remit.server.a2a.messages import (
     bare_task,
     last_updates,
     read_message,
-    status_update,
     task_of,
     update_of,
 )
-from remit.server.a2a.threads import Notes, Thread, Threads, key_of, must_fit
+from remit.server.a2a.threads import Thread, Threads, key_of, must_fit
 from remit.server.grpc.auth_interceptor import basic_trailers, short
 from remit.server.service import HOLD, LONGEST_SESSION, Call, Page, Service
 from remit.system.threads import off_loop
@@ -95,7 +94,7 @@ class A2aApi(RequestHandler):
         self._base_url = base_url
         self._grpc_url = grpc_url
         self._is_public = is_public
-        self._threads = Threads(service, Notes(service.remit.folder))
+        self._threads = Threads(service)
         sdk = logging.getLogger("a2a")  # it writes a traceback for every unreadable request: any client could fill the log
         if sdk.level == logging.NOTSET:
             sdk.setLevel(logging.CRITICAL)
@@ -167,9 +166,6 @@ class A2aApi(RequestHandler):
                 if thread.is_ended:
                     return
                 thread = await self._threads.changed(call, thread)
-                if thread.is_cancelled:
-                    yield status_update(await self._task(thread))
-                    return
 
     async def _begin(self, params: SendMessageRequest, context: ServerCallContext) -> tuple[Call, Record]:
         """It is recorded when this returns."""
@@ -218,7 +214,7 @@ class A2aApi(RequestHandler):
         return await off_loop(self._draw, thread, events)
 
     def _draw(self, thread: Thread, events: Sequence[ours.Event]) -> Task:
-        task = task_of(thread.record, self._service.artifact_content, events=events, is_cancelled=thread.is_cancelled)
+        task = task_of(thread.record, self._service.artifact_content, events=events)
         del task.history[:]
         task.history.extend(thread.history())
         return task
@@ -247,17 +243,13 @@ class A2aApi(RequestHandler):
             return ListTasksResponse(tasks=tasks, next_page_token=token, page_size=size, total_size=len(tasks) + bool(token))
 
     def _listed(self, record: Record, params: ListTasksRequest) -> Task | None:
-        thread = self._threads.whole(record)
-        if thread.record.session_id != record.session_id:
+        if self._threads.whole(record).record.session_id != record.session_id:
             return None  # it continued
         at = record.settled_at or record.started_at or record.created_at
         if params.HasField("status_timestamp_after") and at < params.status_timestamp_after.ToMilliseconds() / 1000:
             return None
-        if params.status not in (UNSPECIFIED, TaskState.TASK_STATE_CANCELED if thread.is_cancelled else STATES[record.state]):
-            return None
-        if params.include_artifacts:
-            return apply_history_length(task_of(record, self._service.artifact_content, is_cancelled=thread.is_cancelled), params)
-        return apply_history_length(bare_task(record, is_cancelled=thread.is_cancelled), params)
+        task = task_of(record, self._service.artifact_content) if params.include_artifacts else bare_task(record)
+        return apply_history_length(task, params)
 
     # ---- ending
 
@@ -269,15 +261,11 @@ class A2aApi(RequestHandler):
             thread = await self._threads.of(call, params.id)
             async with self._threads.turn(thread.task_id):
                 thread = await self._threads.of(call, params.id)
-                if thread.waits:
-                    await self._service.changeable(call, thread.task_id, "cancel")
-                    await self._threads.give_up(thread)
-                elif thread.record.result is not None:
-                    raise TaskNotCancelableError(f"Task {thread.task_id} has ended already.")
-                else:
-                    await self._service.cancel(call, thread.record.session_id, "by an A2A client")
+                if thread.record.result is not None:
+                    raise TaskNotCancelableError(f"Task {thread.task_id} {'waits for input' if thread.waits else 'has ended already'}.")
+                await self._service.cancel(call, thread.record.session_id, "by an A2A client")
             thread = await self._threads.of(call, params.id)
-            if thread.record.result is not None and not (thread.is_cancelled or thread.record.state is State.CANCELLED):
+            if thread.record.result is not None and thread.record.state is not State.CANCELLED:
                 raise TaskNotCancelableError(f"Task {params.id} ended by itself before it could be stopped.")
             return await self._task(thread)
 
@@ -299,8 +287,6 @@ def _query(params: ListTasksRequest, size: int, *, roots_only: bool) -> HistoryQ
     states = tuple(state for state, shown in STATES.items() if shown == params.status)
     if params.status != UNSPECIFIED and not states:
         return None
-    if params.status == TaskState.TASK_STATE_CANCELED:
-        states = (*states, State.BLOCKED)  # cancelled while it waited for input: `_listed` selects those
     before = decode_page_token(params.page_token) if params.page_token else None
     if before is not None and not is_session_id(before):
         raise InvalidParamsError("Invalid page token.")

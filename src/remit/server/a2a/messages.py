@@ -164,9 +164,9 @@ Read = Callable[[Record, str, int], bytes | None]
 """`Service.artifact_content`."""
 
 
-def task_of(record: Record, read: Read, *, events: Sequence[Event] = (), is_cancelled: bool = False) -> Task:
+def task_of(record: Record, read: Read, *, events: Sequence[Event] = ()) -> Task:
     """With its artifacts. Reads files: called off the event loop."""
-    task = bare_task(record, events=events, is_cancelled=is_cancelled)
+    task = bare_task(record, events=events)
     if (output := _output(events)) is not None:
         task.artifacts.append(output)
     if record.result is not None:
@@ -174,12 +174,12 @@ def task_of(record: Record, read: Read, *, events: Sequence[Event] = (), is_canc
     return task
 
 
-def bare_task(record: Record, *, events: Sequence[Event] = (), is_cancelled: bool = False) -> Task:
+def bare_task(record: Record, *, events: Sequence[Event] = ()) -> Task:
     """Without its artifacts."""
     return Task(
         id=task_id_of(record),
         context_id=context_of(record),
-        status=_status_of(record, events, is_cancelled),
+        status=_status_of(record, events),
         history=[asked_of(record)],
         metadata=struct_of(_metadata(record)),
     )
@@ -220,10 +220,8 @@ def answer_of(record: Record) -> Message | None:
     return _message_of(record, _words(record.result)) if record.result is not None else None
 
 
-def _status_of(record: Record, events: Sequence[Event], is_cancelled: bool) -> TaskStatus:
+def _status_of(record: Record, events: Sequence[Event]) -> TaskStatus:
     """Of a running one with its last message."""
-    if is_cancelled:
-        return _status(TaskState.TASK_STATE_CANCELED, record.settled_at, _message_of(record, "Cancelled while it waited for an answer."))
     state = STATES[record.state]
     if record.result is not None:
         return _status(state, record.settled_at, _message_of(record, _words(record.result)))
@@ -337,11 +335,7 @@ def last_updates(task: Task) -> list[TaskArtifactUpdateEvent | TaskStatusUpdateE
     updates: list[TaskArtifactUpdateEvent | TaskStatusUpdateEvent] = [
         TaskArtifactUpdateEvent(task_id=task.id, context_id=task.context_id, artifact=artifact, last_chunk=True) for artifact in artifacts
     ]
-    return [*updates, status_update(task)]
-
-
-def status_update(task: Task) -> TaskStatusUpdateEvent:
-    return TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=task.status, metadata=task.metadata)
+    return [*updates, TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=task.status, metadata=task.metadata)]
 
 
 def _message_of(record: Record, words: str, number: int | None = None) -> Message:

@@ -1,21 +1,17 @@
 """Tasks that wait for input and continue: one A2A task, several delegations, each with `resume=` of the previous one.
 
-A task keeps the id of its first delegation. The keys of later ones are written to the note of the task before each starts, so a crash in
-between loses nothing, and a message sent twice runs once. A note is one file, `.remit/a2a/SESSION.json`, readable only by the owner; it is
-written under a lock, since several servers may serve one project."""
+A task keeps the id of its first delegation. The idempotency keys of the later ones begin with that id, so that the record tells which they
+are, and a message sent twice runs once."""
 
 import asyncio
-import contextlib
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
 from a2a.types import Message
 from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
-from pydantic import TypeAdapter
 
 from remit.core.delegate_requests import parts_of
 from remit.core.ids import is_session_id
@@ -24,60 +20,11 @@ from remit.core.redaction import is_redacted
 from remit.core.states import State
 from remit.server.a2a.messages import CONTINUES, IncomingMessage, answer_of, asked_of, context_of, continued_task
 from remit.server.service import Call, Service
-from remit.system.files import file_lock, private_folder, read_private, write_private
 from remit.system.threads import off_loop
 
-LOCK_SECONDS = 5.0
 MOST_TURNS = 100
-POLL_SECONDS = 2.0
-"""Another server of the project may continue a task; its note is read again after this time."""
-
-
-# ---- notes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    keys: tuple[str, ...] = ()
-    """Of the later delegations of the task, in order."""
-    is_cancelled: bool = False
-    """Cancelled while it waited for input."""
-
-
-EMPTY = Note()
-_NOTE: TypeAdapter[Note] = TypeAdapter(Note)
-
-
-class Notes:
-    """The notes of one project. Called off the event loop."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / "a2a"
-
-    def of(self, task_id: str) -> Note:
-        """A damaged note counts as empty: the delegation itself is recorded elsewhere."""
-        data = read_private(self._path(task_id)) if is_session_id(task_id) else None
-        with contextlib.suppress(ValueError):
-            return EMPTY if data is None else _NOTE.validate_json(data)
-        return EMPTY
-
-    def change(self, task_id: str, by: Callable[[Note], Note]) -> Note:
-        path = self._path(task_id)
-        private_folder(self._folder)
-        with file_lock(self._folder / ".lock", timeout=LOCK_SECONDS):
-            before = self.of(task_id)
-            after = by(before)
-            if after == EMPTY:
-                path.unlink(missing_ok=True)
-            elif after != before:
-                write_private(path, _NOTE.dump_json(after))
-        return after
-
-    def _path(self, task_id: str) -> Path:
-        return self._folder / f"{task_id}.json"
-
-
-# ---- threads
+POLL_SECONDS = 1.0
+"""Between two looks at a task that waits for input, whichever server continues it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,24 +34,19 @@ class Thread:
     task_id: str
     records: tuple[Record, ...]
     """In order; the last one has the current state."""
-    note: Note
 
     @property
     def record(self) -> Record:
         return self.records[-1]
 
     @property
-    def is_cancelled(self) -> bool:
-        return self.note.is_cancelled and self.record.state is State.BLOCKED
-
-    @property
     def waits(self) -> bool:
         """Whether it waits for input."""
-        return self.record.state is State.BLOCKED and not self.note.is_cancelled
+        return self.record.state is State.BLOCKED
 
     @property
     def is_ended(self) -> bool:
-        return self.is_cancelled or (self.record.result is not None and not self.waits)
+        return self.record.result is not None and not self.waits
 
     def history(self) -> list[Message]:
         """All questions, and the answers to all but the last."""
@@ -127,30 +69,21 @@ def _digest(call: Call, message_id: str) -> str:
 
 
 class Threads:
-    def __init__(self, service: Service, notes: Notes) -> None:
+    def __init__(self, service: Service) -> None:
         self._service = service
-        self.notes = notes
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._changes: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
 
     def turn(self, task_id: str) -> asyncio.Lock:
         """Locked to continue or cancel a task: one of two answers is used, and a cancelled task does not continue."""
         return self._turns.setdefault(task_id, asyncio.Lock())
 
     async def changed(self, call: Call, thread: Thread) -> Thread:
-        """Waits until a task that waits for input is continued or cancelled."""
-        while True:
-            change = self._changes.setdefault(thread.task_id, asyncio.Event())
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(POLL_SECONDS):
-                    await change.wait()
+        """Waits until a task that waits for input is continued."""
+        now = thread
+        while now.record.session_id == thread.record.session_id:
+            await asyncio.sleep(POLL_SECONDS)
             now = await self.of(call, thread.task_id)
-            if now.is_cancelled or now.record.session_id != thread.record.session_id:
-                return now
-
-    def _tell_change(self, task_id: str) -> None:
-        if (change := self._changes.pop(task_id, None)) is not None:
-            change.set()
+        return now
 
     async def of(self, call: Call, task_id: str) -> Thread:
         """Raises `Misused` (TASK_NOT_FOUND), also for tasks of others."""
@@ -167,32 +100,26 @@ class Threads:
         return self._thread(first if first is not None and first.agent == record.agent else record)
 
     def _thread(self, first: Record) -> Thread:
-        note = self.notes.of(first.session_id)
-        found = (self._service.remit.store.by_key(key) for key in note.keys)
+        store = self._service.remit.store
+        found = (store.get(session_id) for session_id in store.keys(f"{CONTINUES}{first.session_id}:", MOST_TURNS).values())
         later = [record for record in found if record is not None and record.agent == first.agent]
-        return Thread(task_id=first.session_id, records=(first, *later), note=note)
+        return Thread(task_id=first.session_id, records=(first, *sorted(later, key=lambda record: record.created_at)))
 
     async def resume(self, call: Call, thread: Thread, message: Message, asked: IncomingMessage) -> Record:
         """Continues a task with the answer of its caller; the record of the new delegation."""
         key = f"{CONTINUES}{thread.task_id}:{_digest(call, message.message_id)}"
-        if key in thread.note.keys and (known := await off_loop(self._service.remit.store.by_key, key)) is not None:
+        known = next((record for record in thread.records if record.key == key), None)
+        if known is not None:
             return known  # sent a second time
         await self._service.changeable(call, thread.task_id, "continue")
         if not thread.waits:
             words = "does not wait for input. Send the message without a task id, in its context, to begin another."
             raise UnsupportedOperationError(f"Task {thread.task_id} {words}")
-        if len(thread.note.keys) >= MOST_TURNS:
+        if len(thread.records) >= MOST_TURNS:
             raise UnsupportedOperationError(f"Task {thread.task_id} was continued {MOST_TURNS} times: begin another one.")
         request = self._service.read(call, {**_arguments(thread.record, asked), "resume": thread.record.session_id})
-        await off_loop(self.notes.change, thread.task_id, lambda note: _with_key(note, key, thread.note))
         handle = await self._service.execute(call, replace(request, also={**request.also, "key": key}))
-        self._tell_change(thread.task_id)
         return await self._service.record(call, handle.session_id)
-
-    async def give_up(self, thread: Thread) -> None:
-        """Cancel a task that waits for input: nothing is running."""
-        await off_loop(self.notes.change, thread.task_id, lambda note: replace(note, is_cancelled=True))
-        self._tell_change(thread.task_id)
 
 
 def _arguments(before: Record, asked: IncomingMessage) -> Mapping[str, Any]:
@@ -212,15 +139,6 @@ def _arguments(before: Record, asked: IncomingMessage) -> Mapping[str, Any]:
             raise InvalidParamsError(f"{before.agent} takes parameters, not text: send a data part with the changes.")
         parameters[spoken] = asked.text
     return {**options, "target": target, "operation": operation, "parameters": parameters}
-
-
-def _with_key(note: Note, key: str, seen: Note) -> Note:
-    """`seen`: the note when the task was found to wait; another server may have continued the task since."""
-    if key in note.keys:
-        return note
-    if note.is_cancelled or note.keys != seen.keys:
-        raise UnsupportedOperationError("The task was answered, or cancelled, by another message just now.")
-    return replace(note, keys=(*note.keys, key))
 
 
 def must_fit(thread: Thread, message: Message) -> None:

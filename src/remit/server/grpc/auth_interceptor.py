@@ -21,12 +21,12 @@ import grpc
 import grpc.aio
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import DecodeError
-from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo  # type: ignore[import-untyped]
+from google.rpc.error_details_pb2 import ErrorInfo  # type: ignore[import-untyped]
 from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 
 from remit.agents.proto.metadata import ADVICE, CODE, DETAILS, PUSHBACK, TRACEPARENT, read_position_headers
 from remit.agents.proto.values import struct_of, text_of
-from remit.core.errors import Misused, RemitError, Unavailable
+from remit.core.errors import Misused, RemitError
 from remit.server.authenticator import HEADER, Authenticator, Credentials
 from remit.server.service import Call, status_of
 
@@ -34,8 +34,6 @@ log = logging.getLogger("remit.grpc")
 
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 """Answered without authentication."""
-MOST_HEALTH_CHECKS = 200
-"""At a time."""
 READ_SECONDS = 10.0
 MOST_CHARACTERS = 800
 MOST_DETAILS_BYTES = 3000
@@ -65,7 +63,6 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         """`trusts_socket`: only the owner opens the Unix socket; behind a proxy every client does."""
         self._authenticator = authenticator
         self._trusts_socket = trusts_socket
-        self._health_checks = 0
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], handler_call_details: grpc.HandlerCallDetails
@@ -87,7 +84,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         async def serve(requests: Any, context: Context) -> Any:
             try:
                 if is_open:
-                    return await self._check_health(behaviour, context)
+                    return await behaviour(await _read_one(context), context)
                 call = self._call(context)
                 with contextlib.ExitStack() as cleanup:
                     _HOLD.set(lambda: cleanup.enter_context(self._authenticator.stream(call.principal)))
@@ -96,15 +93,6 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
                 await _report(context, error)
 
         return serve
-
-    async def _check_health(self, behaviour: Any, context: Context) -> Any:
-        if self._health_checks >= MOST_HEALTH_CHECKS:
-            raise Unavailable("Too many health checks are open.", code="QUEUE_FULL", advice="Try again in a moment.")
-        self._health_checks += 1
-        try:
-            return await behaviour(await _read_one(context), context)
-        finally:
-            self._health_checks -= 1
 
     def _many(self, behaviour: Any, asks_once: bool) -> Any:
         generator = behaviour if inspect.isasyncgenfunction(behaviour) else None
@@ -220,9 +208,6 @@ def basic_trailers(code: str, advice: str, retry_after_seconds: float | None) ->
 def _trailers(error: RemitError, code: grpc.StatusCode, message: str) -> tuple[tuple[str, str | bytes], ...]:
     wait: float | None = getattr(error, "retry_after_seconds", None)
     parts: list[Any] = [ErrorInfo(reason=text_of(error.code), domain="remit")]
-    if wait is not None:
-        parts.append(RetryInfo())
-        parts[-1].retry_delay.FromNanoseconds(int(wait * 1e9))
     if details := getattr(error, "details", None):
         struct = struct_of(details)
         if struct.ByteSize() <= MOST_DETAILS_BYTES:

@@ -1,8 +1,8 @@
 """`AgentService` of `tasks.proto`: agents in any language register, open one stream, and receive work over it.
 
 A registered agent is in the directory like any other (`name.operation`). Several under one name form a pool. An agent is lost when its
-stream breaks and it does not return at once, or when it is silent for twice the heartbeat; its work goes to another one if declared safe,
-or fails as AGENT_UNAVAILABLE. Agents are untrusted: unknown ids, second answers, negative sums and floods change nothing."""
+stream breaks, or when it is silent for twice the heartbeat; its work goes to another one if declared safe, or fails as AGENT_UNAVAILABLE.
+Agents are untrusted: unknown ids, second answers, negative sums and floods change nothing."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,6 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.proto.v1 import tasks_pb2 as pb
@@ -25,16 +24,13 @@ from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Misused, Refused, RemitError
 from remit.core.jsonable import clean_text
 from remit.core.policy import Effect
-from remit.core.ports import Store
 from remit.core.settings import ServeSettings
 from remit.runtime.output_schema import check_schema
 from remit.server.authenticator import Authenticator
 from remit.server.grpc.auth_interceptor import current_call
-from remit.server.grpc.remote_agents import ADDRESSED, Instance, Pool, RemoteAgent, handle_message
+from remit.server.grpc.remote_agents import Instance, Pool, RemoteAgent, handle_message
 from remit.server.service import Service
 from remit.server.tokens import Permission, Principal
-from remit.system.files import private_folder, read_private, write_private
-from remit.system.liveness import EXPECTED_FOLDER, expected_agents
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -45,13 +41,9 @@ log = logging.getLogger("remit.grpc")
 
 HELLO_SECONDS = 10.0
 """A stream must identify its agent within this time."""
-BACK_SECONDS = 3.0
-"""Time in which an agent may reconnect after its stream broke; then it is lost and must register again."""
 MOST_INSTANCES = 1000
 MOST_OF_ONE = 200
 """Instances of one principal."""
-MOST_A_SECOND, BURST = 2000.0, 4000.0
-"""Messages per second of one stream; faster senders wait."""
 MOST_OPERATIONS = 100
 MOST_SLOTS = 1000
 _RESERVED = frozenset({ROOT_CALLER, ASSISTANT, *BUILTIN_TARGETS, *ROLES})
@@ -71,24 +63,12 @@ class Registry(rpc.AgentServiceServicer):
         self._listed: dict[str, AgentSpec] = {}
         """Its entries in the directory."""
         self._sweeping: asyncio.Task[Any] | None = None
-        self._expected = ExpectedOperations(self._remit.folder)
-        self._before: dict[str, tuple[str, float]] | None = None
-        """Operations that work of an earlier server waits for; None: not read yet."""
-
-    def name_of(self, agent_id: str) -> str | None:
-        """The name of a registered agent by its id. Work of the same request is for that instance only."""
-        instance = self._instances.get(agent_id)
-        if instance is None:
-            return None
-        ADDRESSED.set(agent_id)
-        return instance.name
 
     # ---- registration
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
         principal, name = current_call().principal, _one_part(request.name, "name")
         _check_allowed(principal, ())
-        await self._read_expected()
         operations = await off_loop(_operations, request, name)
         _check_allowed(principal, [spec.name for spec in operations.values()])
         self._check_free(name)
@@ -97,7 +77,7 @@ class Registry(rpc.AgentServiceServicer):
             raise Refused("Too many agents are registered already.", code="QUEUE_FULL", advice="Unregister those that are not needed.")
         pool = self._pool(name)
         pool.claim(principal.name)
-        secret, now = f"rma_{secrets.token_urlsafe(32)}", time.monotonic()
+        secret = f"rma_{secrets.token_urlsafe(32)}"
         instance = Instance(
             agent_id=f"agent_{secrets.token_hex(8)}",
             name=name,
@@ -105,8 +85,7 @@ class Registry(rpc.AgentServiceServicer):
             secret_digest=_digest(secret),
             slots=_slots(request),
             operations=operations,
-            heard_at=now,
-            streamless_since=now,
+            heard_at=time.monotonic(),
         )
         self._instances[instance.agent_id] = instance
         try:
@@ -115,8 +94,6 @@ class Registry(rpc.AgentServiceServicer):
         except RemitError:
             self._lose(instance, "it could not be added")
             raise
-        if any(spec.name in (self._before or ()) for spec in operations.values()):
-            self._remit.engine.spawn(self._remit.recover())  # its earlier work continues
         if self._sweeping is None or self._sweeping.done():
             self._sweeping = self._remit.engine.spawn(self._sweep())
         log.info("%s registered as %s (%s), by %s", name, instance.agent_id, ", ".join(operations) or "itself", principal.name)
@@ -142,10 +119,9 @@ class Registry(rpc.AgentServiceServicer):
     async def Work(self, request_iterator: AsyncIterator[pb.AgentMessage], context: Any) -> AsyncIterator[pb.WorkMessage]:
         instance = await self._read_hello(request_iterator)
         pool = self._pools[instance.name]
-        if instance.outbox is not None:  # it reconnected before the loss was noticed
-            pool.disconnect(instance)
+        if instance.outbox is not None:
+            raise Misused("This agent has a stream already.", advice="Register again after a stream broke.")
         outbox = instance.outbox = asyncio.Queue()
-        instance.streamless_since = None
         reading = asyncio.create_task(self._read(pool, instance, outbox, request_iterator))
         try:
             yield pb.WorkMessage(welcome=pb.Welcome(agent_id=instance.agent_id))
@@ -154,8 +130,7 @@ class Registry(rpc.AgentServiceServicer):
                 yield message
         finally:
             reading.cancel()
-            if instance.outbox is outbox:
-                self._disconnected(pool, instance)
+            self._lose(instance, "it left" if instance.is_leaving else "its stream broke")
 
     async def _read_hello(self, messages: AsyncIterator[pb.AgentMessage]) -> Instance:
         first: pb.AgentMessage | None = None
@@ -170,33 +145,15 @@ class Registry(rpc.AgentServiceServicer):
 
     async def _read(self, pool: Pool, instance: Instance, outbox: Any, messages: AsyncIterator[pb.AgentMessage]) -> None:
         """Until its stream ends or has an unreadable message."""
-        tokens, last = BURST, time.monotonic()
         try:
             async for message in messages:
-                if instance.outbox is not outbox:
-                    return
-                now = instance.heard_at = time.monotonic()
-                tokens, last = min(BURST, tokens + (now - last) * MOST_A_SECOND) - 1, now
+                instance.heard_at = time.monotonic()
                 handle_message(pool, instance, message)
                 if instance.is_leaving and not instance.works:
-                    self._lose(instance, "it left")
                     return
-                await asyncio.sleep(0 if tokens > 0 else -tokens / MOST_A_SECOND)
+                await asyncio.sleep(0)  # a flood of messages must not occupy the loop
         finally:
             outbox.put_nowait(None)
-
-    def _disconnected(self, pool: Pool, instance: Instance) -> None:
-        pool.disconnect(instance)
-        if instance.is_leaving:
-            self._lose(instance, "it left")
-            return
-        since = instance.streamless_since
-
-        def look() -> None:
-            if since is not None and instance.streamless_since == since:
-                self._lose(instance, "its stream broke")
-
-        asyncio.get_running_loop().call_later(min(BACK_SECONDS, self._heartbeat), look)
 
     # ---- instances
 
@@ -210,16 +167,6 @@ class Registry(rpc.AgentServiceServicer):
 
     def _pool(self, name: str) -> Pool:
         return self._pools.setdefault(name, Pool(name, time.monotonic))
-
-    async def _read_expected(self) -> None:
-        """Names with waiting work of an earlier server are reserved for their principals."""
-        if self._before is not None:
-            return
-        found = await off_loop(self._expected.read, self._remit.store)
-        if self._before is None:
-            self._before = found
-            for operation, (principal, seconds_left) in found.items():
-                self._pool(parts_of(operation)[0]).reserve(principal, seconds_left)
 
     def _check_free(self, name: str) -> None:
         """A registered agent does not replace or extend an agent of the project. Raises `Refused`."""
@@ -236,23 +183,17 @@ class Registry(rpc.AgentServiceServicer):
         pool = self._pools[instance.name]
         pool.remove(instance)
         self._update_directory(pool)
-        if pool.is_idle and not self._service.is_stopping:
-            for spec in instance.operations.values():
-                self._expected.remove(spec.name)
         if pool.is_idle and len(self._pools) > MOST_INSTANCES:  # usually kept for queued work that finds the next instance there
             del self._pools[instance.name]
 
     async def _sweep(self) -> None:
-        """Removes silent agents (a machine that is switched off closes no connection), and those without a stream."""
+        """Removes silent agents: a machine that is switched off closes no connection."""
         while self._instances:
             await asyncio.sleep(self._heartbeat / 4)
             silence = 2 * self._heartbeat
-            latest = time.monotonic() - silence
             for instance in list(self._instances.values()):
-                if instance.heard_at < latest:
+                if instance.heard_at < time.monotonic() - silence:
                     self._lose(instance, f"it was silent for {silence:g} s")
-                elif instance.streamless_since is not None and instance.streamless_since < latest:
-                    self._lose(instance, f"it had no stream for {silence:g} s")
 
     def _update_directory(self, pool: Pool) -> None:
         """Each operation as last declared, with the slots of all instances that have it."""
@@ -269,8 +210,6 @@ class Registry(rpc.AgentServiceServicer):
             if self._listed.get(name) != spec:
                 self._remit.register(RemoteAgent(spec, pool, short, self._token_for))
                 self._listed[name] = spec
-                if spec.resumable:
-                    self._expected.add(name, there[-1].principal)
 
     def _token_for(self, running: "LocalRun") -> str:
         """With it the agent can delegate in turn."""
@@ -281,43 +220,6 @@ class Registry(rpc.AgentServiceServicer):
 
 def _digest(secret: str) -> bytes:
     return sha256(secret.encode(*_ENCODING)).digest()
-
-
-class ExpectedOperations:
-    """Operations whose agents are expected back after this server was killed, as small files (`runtime.liveness`).
-
-    When the project is opened again, their work is not settled as crashed but continues when the agent is back."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / EXPECTED_FOLDER
-        self._ours: dict[str, str] = {}
-
-    def add(self, operation: str, principal: str) -> None:
-        if self._ours.get(operation) != principal:
-            with contextlib.suppress(RemitError):
-                write_private(private_folder(self._folder) / operation, principal.encode(*_ENCODING), fsync=False)
-                self._ours[operation] = principal
-
-    def remove(self, operation: str) -> None:
-        if self._ours.pop(operation, None) is not None:
-            with contextlib.suppress(OSError):
-                (self._folder / operation).unlink(missing_ok=True)
-
-    def read(self, store: Store) -> dict[str, tuple[str, float]]:
-        """By operation: its principal and how long work waits for it. The others are removed. Blocking."""
-        ends: dict[str, float] = {}
-        names = expected_agents(self._folder)
-        for record in store.live() if names else ():
-            if record.agent in names:
-                ends[record.agent] = max(record.deadline_at, ends.get(record.agent, 0.0))
-        found = {}
-        for name in names:
-            with contextlib.suppress(RemitError, OSError):
-                if name in ends:
-                    found[name] = ((read_private(self._folder / name) or b"").decode(*_ENCODING), ends[name] - time.time())
-                elif name not in self._ours:
-                    (self._folder / name).unlink(missing_ok=True)
-        return found
 
 
 # ---- declarations of agents, which are untrusted

@@ -5,13 +5,12 @@ in order of priority. `registry` has connections and declarations."""
 
 import asyncio
 import contextlib
-import contextvars
 import math
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.values import json_of, nanoseconds, struct_of
@@ -29,12 +28,8 @@ from remit.system.artifact_files import FILE_CLOCK_LAG_SECONDS
 if TYPE_CHECKING:
     from remit.runtime.local_context import LocalRun
 
-ADDRESSED: contextvars.ContextVar[str | None] = contextvars.ContextVar("remit_addressed_agent", default=None)
-"""The instance that the current request is for (`ExecuteTaskRequest.agent_id`)."""
 MOST_RUNS = 5
 """Maximum runs of one work item: work that kills its agents must not circulate for ever."""
-STOPPING_SECONDS = 5.0
-"""An instance that was asked to stop a work item keeps the slot until it confirms, or for this long."""
 AGEING_SECONDS = 30.0
 """Waiting time that raises the priority by one, as in the engine's queue."""
 MOST_ARTIFACTS = 1000
@@ -53,8 +48,6 @@ class Work:
     priority: int
     started_wall: float
     done: "asyncio.Future[Any]"
-    pinned: str | None = None
-    """The only instance that it is for."""
     work_id: str = ""
     instance: "Instance | None" = None
     runs: int = 0
@@ -73,19 +66,12 @@ class Instance:
     heard_at: float
     outbox: "asyncio.Queue[pb.WorkMessage | None] | None" = None
     """Of its stream; None: it has none."""
-    streamless_since: float | None = None
-    """Monotonic; None: it has a stream."""
     works: dict[str, Work] = field(default_factory=dict)
-    stopping: set[str] = field(default_factory=set)
     is_leaving: bool = False
 
     @property
-    def load(self) -> int:
-        return len(self.works) + len(self.stopping)
-
-    @property
     def is_free(self) -> bool:
-        return self.outbox is not None and not self.is_leaving and self.load < self.slots
+        return self.outbox is not None and not self.is_leaving and len(self.works) < self.slots
 
     def send(self, **message: Any) -> bool:
         """False: it does not read its stream."""
@@ -101,7 +87,6 @@ class Pool:
         self._now = now
         self.instances: dict[str, Instance] = {}
         self._principal: str | None = None
-        self._reserved_until = 0.0
         self._waiting: list[tuple[float, Work]] = []
         """By rank, lowest first."""
 
@@ -111,14 +96,10 @@ class Pool:
 
     def claim(self, principal: str) -> None:
         """A name belongs to one principal while it has instances or work. Raises `Refused`."""
-        if self._principal not in (None, principal) and (self._now() < self._reserved_until or not self.is_idle):
+        if self._principal not in (None, principal) and not self.is_idle:
             advice = "Register under another name."
             raise Refused(f"The agent {self.name} is registered by another principal.", code="NAME_TAKEN", advice=advice)
         self._principal = principal
-
-    def reserve(self, principal: str, seconds: float) -> None:
-        """For the principal whose earlier work waits for it."""
-        self._principal, self._reserved_until = principal, self._now() + seconds
 
     # ---- work
 
@@ -132,9 +113,7 @@ class Pool:
         if instance is None:
             self._waiting = [entry for entry in self._waiting if entry[1] is not work]
         elif instance.works.pop(work.work_id, None) is not None:
-            if instance.send(stop=pb.WorkStop(work_id=work.work_id, reason=reason)):
-                instance.stopping.add(work.work_id)
-                asyncio.get_running_loop().call_later(STOPPING_SECONDS, self.stopped, instance, work.work_id)
+            instance.send(stop=pb.WorkStop(work_id=work.work_id, reason=reason))
             self.fill()
 
     def hand_in(self, work: Work) -> None:
@@ -150,7 +129,6 @@ class Pool:
         """`outcome`: a value or an error. Ignored for work that the instance does not have."""
         work = instance.works.pop(work_id, None)
         if work is None:
-            self.stopped(instance, work_id)
             return
         work.instance = None
         if isinstance(outcome, Unavailable) and work.is_safe:
@@ -158,11 +136,6 @@ class Pool:
         elif not work.done.done():
             work.done.set_exception(outcome) if isinstance(outcome, RemitError) else work.done.set_result(outcome)
         self.fill()
-
-    def stopped(self, instance: Instance, work_id: str) -> None:
-        if work_id in instance.stopping:
-            instance.stopping.discard(work_id)
-            self.fill()
 
     def fill(self) -> None:
         """Give free slots to waiting work, in order; work that no instance can do fails."""
@@ -172,18 +145,13 @@ class Pool:
             if work.done.done():
                 continue
             able = [one for one in self.instances.values() if work.operation in one.operations and not one.is_leaving]
-            if (instance := self._choose(work, able)) is not None:
-                self._assign(work, instance)
+            free = [one for one in able if one.is_free]
+            if free:  # the least loaded
+                self._assign(work, min(free, key=lambda one: (len(one.works) / one.slots, one.heard_at)))
             elif able or work.runs:
                 self._waiting.append(entry)
             else:
                 self._fail(work, f"No agent {self.name} is registered any more.")
-
-    def _choose(self, work: Work, able: list[Instance]) -> Instance | None:
-        """The least loaded; the pinned one while it is registered."""
-        if work.pinned in self.instances:
-            able = [one for one in able if one.agent_id == work.pinned]
-        return min((one for one in able if one.is_free), key=lambda one: (one.load / one.slots, one.heard_at), default=None)
 
     def _assign(self, work: Work, instance: Instance) -> None:
         work.runs += 1
@@ -194,7 +162,7 @@ class Pool:
         order.CopyFrom(work.order)
         order.work_id = work.work_id
         if not instance.send(order=order):
-            self.disconnect(instance)
+            self.remove(instance)
         elif work.is_handing_in:
             instance.send(hand_in=pb.WorkHandIn(work_id=work.work_id))
 
@@ -204,23 +172,17 @@ class Pool:
         self.instances[instance.agent_id] = instance
         self.fill()
 
-    def disconnect(self, instance: Instance) -> None:
-        """Its stream is broken, or it does not read: it loses its work."""
+    def remove(self, instance: Instance) -> None:
+        """It left, its stream is broken, or it does not read: it loses its work."""
+        self.instances.pop(instance.agent_id, None)
         if instance.outbox is not None:
             instance.outbox.put_nowait(None)
             instance.outbox = None
-        if instance.streamless_since is None:
-            instance.streamless_since = self._now()
         lost, instance.works = instance.works, {}
-        instance.stopping.clear()
         for work in lost.values():
             work.instance = None
             self._retry(work, f"{instance.agent_id}, which performed {self.name}, was lost.")
         self.fill()
-
-    def remove(self, instance: Instance) -> None:
-        self.instances.pop(instance.agent_id, None)
-        self.disconnect(instance)
 
     def _retry(self, work: Work, why: str) -> None:
         """Run with another instance if it is safe to repeat."""
@@ -229,7 +191,6 @@ class Pool:
         if not work.is_safe or work.runs >= MOST_RUNS or work.is_handing_in:
             self._fail(work, why)
             return
-        work.pinned = None
         with contextlib.suppress(RemitError):  # it has ended meanwhile
             work.ctx.progress(f"{why} Its work goes to another instance.")
             self._waiting.append((float("-inf"), work))
@@ -243,11 +204,6 @@ class Pool:
 # ---- the agent that the engine runs
 
 
-class Arguments(NamedTuple):
-    parameters: dict[str, Any]
-    pinned: str | None
-
-
 class RemoteAgent:
     __slots__ = ("_operation", "_pool", "_token_for", "spec")
 
@@ -258,15 +214,15 @@ class RemoteAgent:
         self._operation = operation
         self._token_for = token_for
 
-    def check(self, parameters: dict[str, Any]) -> Arguments:
-        return Arguments(check_by_schema(self.spec, parameters), ADDRESSED.get())
+    def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        return check_by_schema(self.spec, parameters)
 
-    async def perform(self, ctx: Context, arguments: Arguments) -> Any:
+    async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
         running = CURRENT.get()
         assert running is not None
         order = pb.WorkOrder(
             operation=self._operation,
-            parameters=struct_of(arguments.parameters),
+            parameters=struct_of(arguments),
             deadline_ns=nanoseconds(ctx.deadline),
             context=struct_of(ctx.as_dict()),
             delegation_token=self._token_for(running),
@@ -280,8 +236,6 @@ class RemoteAgent:
             priority=int(running.delegation.priority),
             started_wall=running.started_wall,
             done=asyncio.get_running_loop().create_future(),
-            pinned=arguments.pinned,
-            runs=running.attempt - 1 if self.spec.resumable else 0,  # resumed work waits for its agent to come back
         )
         handing_in = running.engine.spawn(self._hand_in(ctx, work))
         self._pool.submit(work)

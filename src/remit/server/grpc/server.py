@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
-from remit.core.errors import Misused, Unavailable
+from remit.core.errors import Unavailable
 from remit.core.settings import ServeSettings
 from remit.server.addresses import Certificates, Place, UnixSocket, bind_unix
 from remit.server.authenticator import Authenticator
@@ -61,7 +60,7 @@ class GrpcApi:
         """In gRPC notation: `unix:/…/grpc.sock`, `127.0.0.1:50051`."""
 
     def _add_services(self, registry: "Registry", extra: Sequence[AddTo]) -> list[str]:
-        rpc.add_TaskServiceServicer_to_server(TaskService(self._service, registry.name_of), self._server)  # type: ignore[no-untyped-call]
+        rpc.add_TaskServiceServicer_to_server(TaskService(self._service), self._server)  # type: ignore[no-untyped-call]
         rpc.add_AgentServiceServicer_to_server(registry, self._server)  # type: ignore[no-untyped-call]
         names = [TASKS, AGENTS, *(add_to(self._server) for add_to in extra)]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -127,19 +126,7 @@ def _add_reflection(names: Sequence[str], server: grpc.aio.Server) -> None:
 
 
 def _credentials(files: Certificates) -> grpc.ServerCredentials:
-    """The files are read at each connection, on a thread of gRPC: a renewed certificate is used from the next one on."""
-
-    def load() -> grpc.ServerCertificateConfiguration:
-        files.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))  # gRPC would only log their faults
-        return grpc.ssl_server_certificate_configuration([(files.key.read_bytes(), files.certificate.read_bytes())])
-
-    def load_again() -> grpc.ServerCertificateConfiguration | None:
-        try:
-            return load()
-        except (Misused, OSError):  # half-written: the one before stays
-            return None
-
-    return grpc.dynamic_ssl_server_credentials(load(), load_again)  # type: ignore[arg-type]
+    return grpc.ssl_server_credentials([(files.key.read_bytes(), files.certificate.read_bytes())])
 
 
 def _is_news(record: logging.LogRecord) -> bool:

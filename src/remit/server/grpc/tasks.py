@@ -4,7 +4,7 @@ A task that ran and failed is an answer; errors are raised and reported by `auth
 starts a task and waits for it reads nothing from the store. 0 and empty mean "not given" in protobuf."""
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -27,14 +27,13 @@ _PRIORITIES = frozenset({0, *map(int, Priority)})
 _STATES = {state_number(state): recorded for state, recorded in RECORDED.items()}
 
 
-def target_of(request: pb.ExecuteTaskRequest, name_of: Callable[[str], str | None]) -> tuple[str | None, str | None]:
-    """Target and operation; the target is None if no agent is named. `name_of`: the name of a registered agent by its id."""
+def target_of(request: pb.ExecuteTaskRequest) -> tuple[str | None, str | None]:
+    """Target and operation; the target is None if no agent is named."""
     agent, type_ = request.agent_id, request.type
     if not agent:
         if not type_:
             raise Misused("The request has neither agent_id nor type.", advice="Set type, e.g. to worker.read_file.")
         return None, type_
-    agent = name_of(agent) or agent
     target, operation = parts_of(agent)
     if type_ in ("", agent):
         return target, operation
@@ -71,11 +70,11 @@ def must_not_be_negative(**given: int) -> None:
             raise Misused(f"{name} must not be negative.", advice="Leave it out, or send a positive number.")
 
 
-def query_of(request: pb.ListTasksRequest, agent: str) -> HistoryQuery:
+def query_of(request: pb.ListTasksRequest) -> HistoryQuery:
     must_not_be_negative(page_size=request.page_size)
     return HistoryQuery(
         root_id=request.root_id or None,
-        agent=agent or None,
+        agent=request.agent_id or None,
         states=_wanted(request),
         since=seconds(request.since_ns),
         until=seconds(request.until_ns),
@@ -96,10 +95,8 @@ ALREADY = "already "
 
 
 class TaskService(rpc.TaskServiceServicer):
-    def __init__(self, service: Service, name_of: Callable[[str], str | None]) -> None:
-        """`name_of`: the name of a registered agent by its id."""
+    def __init__(self, service: Service) -> None:
         self._service = service
-        self._name_of = name_of
 
     # ---- beginning
 
@@ -124,7 +121,7 @@ class TaskService(rpc.TaskServiceServicer):
                 yield chunk
 
     def _arguments(self, call: Call, request: pb.ExecuteTaskRequest) -> dict[str, Any]:
-        target, operation = target_of(request, self._name_of)
+        target, operation = target_of(request)
         if target is None:
             target, operation = self._service.choose(call, operation or ""), None
         return {"target": target, "operation": operation, **arguments_of(request)}
@@ -158,7 +155,7 @@ class TaskService(rpc.TaskServiceServicer):
                 yield chunk
 
     async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
-        query = query_of(request, self._name_of(request.agent_id) or request.agent_id)
+        query = query_of(request)
         if request.states and not query.states:  # pending tasks are not recorded yet
             return pb.ListTasksResponse()
         page = await self._service.list(current_call(), query)

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
 
@@ -22,13 +21,11 @@ from remit.server.authenticator import Authenticator
 from remit.server.http import handlers, rest_messages
 from remit.server.http import models as m
 from remit.server.http.http_server import HttpLimits
-from remit.server.http.middleware import OPEN_PATHS, REQUEST_ID, AuthMiddleware
+from remit.server.http.middleware import OPEN_PATHS, AuthMiddleware
 from remit.server.http.rest_messages import JSON, query_of
 from remit.server.service import Service
 
 SPECIFICATION = "/openapi.json"
-COMMON = (400, 401, 403, 408, 413, 421, 429, 500, 503)
-"""Statuses of refusals that every operation may answer with."""
 Handler = Callable[[Service, Request, Any], Awaitable[Response]]
 """Takes the service, the request, and its query as the model has it."""
 Headers = Mapping[str, Mapping[str, Any]]
@@ -41,7 +38,6 @@ class Answer:
     description: str
     model: type[BaseModel] | None = None
     media: str = JSON
-    headers: Headers = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +48,6 @@ class Operation:
     handler: Handler
     """Its docstring is the description."""
     answers: Mapping[int, Answer]
-    refused: Sequence[int] = ()
-    """Statuses of refusals besides the common ones."""
     query: type[BaseModel] = m.NoQuery
     body: type[BaseModel] | None = None
     headers: Headers = field(default_factory=dict)
@@ -69,27 +63,20 @@ class Operation:
         return any(answer.media == handlers.EVENT_STREAM for answer in self.answers.values())
 
 
-_LOCATION = {"Location": {"description": "Address of the task.", "schema": TEXT}}
 _BEGIN = {
-    "Idempotency-Key": {"description": "The same as `key`.", "schema": {**TEXT, "minLength": 1, "maxLength": 200}},
     "traceparent": {"description": "W3C Trace Context: the parent span of the task.", "schema": TEXT},
 }
 _LAST = {"Last-Event-ID": {"description": "The same as `after`.", "schema": {**TEXT, "pattern": "^[0-9]{1,15}$"}}}
-_REFUSAL_HEADERS: Mapping[int, Headers] = {
-    401: {"WWW-Authenticate": {"description": "RFC 6750.", "schema": TEXT}},
-    429: {"Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer"}}},
-    503: {"Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer"}}},
-}
 _EVENTS = Answer(description="Its events.", model=m.TaskEvent, media=handlers.EVENT_STREAM)
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST", path="/v1/tasks", name="beginTask", handler=handlers.begin_task, query=m.WaitQuery, body=m.TaskRequest,
-        headers=_BEGIN, refused=(404, 409, 415, 504),
+        headers=_BEGIN,
         answers={
             200: _EVENTS,
-            201: Answer(description="The task has ended.", model=m.Task, headers=_LOCATION),
-            202: Answer(description="The task continues.", model=m.Task, headers=_LOCATION),
+            201: Answer(description="The task has ended; `Location` is its address.", model=m.Task),
+            202: Answer(description="The task continues; `Location` is its address.", model=m.Task),
         },
     ),
     Operation(
@@ -98,15 +85,15 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         method="GET", path="/v1/tasks/{taskId}", name="getTask", handler=handlers.get_task, query=m.WaitQuery,
-        refused=(404,), answers={200: Answer(description="The task.", model=m.Task)},
+        answers={200: Answer(description="The task.", model=m.Task)},
     ),
     Operation(
-        method="GET", path="/v1/tasks/{taskId}/events", name="followTask", handler=handlers.follow_task, query=m.EventsQuery,
-        headers=_LAST, refused=(404,), answers={200: _EVENTS},
+        method="GET", path="/v1/tasks/{taskId}/events", name="followTask", handler=handlers.follow_task, query=m.EventsQuery, headers=_LAST,
+        answers={200: _EVENTS},
     ),
     Operation(
         method="POST", path="/v1/tasks/{taskId}/cancel", name="cancelTask", handler=handlers.cancel_task, body=m.CancelRequest,
-        refused=(404, 415), answers={200: Answer(description="The task has stopped.", model=m.Cancelled)},
+        answers={200: Answer(description="The task has stopped.", model=m.Cancelled)},
     ),
     Operation(
         method="GET", path="/v1/agents", name="listAgents", handler=handlers.list_agents,
@@ -145,10 +132,7 @@ def metrics_routes(page: Callable[[str], tuple[bytes, str]]) -> list[BaseRoute]:
     """`/metrics` for Prometheus. `page`: its text and content type, by what the client accepts."""
 
     async def metrics(request: Request) -> Response:
-        try:
-            handlers.must_see_metrics(request)
-        except RemitError as error:
-            return _refusal(request, error)
+        handlers.must_see_metrics(request)
         body, content_type = page(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type, "cache-control": "no-store"})
 
@@ -165,7 +149,7 @@ def http_app(
     limits: HttpLimits | None = None,
 ) -> AuthMiddleware:
     """Routes of any HTTP APIs behind authentication. `hosts`: names and addresses it listens at."""
-    app = Starlette(routes=list(routes), exception_handlers={HTTPException: _not_found})
+    app = Starlette(routes=list(routes), exception_handlers={HTTPException: _not_found, RemitError: _refusal})
     app.router.redirect_slashes = False
     return AuthMiddleware(app, authenticator, settings, hosts=hosts, open_paths=open_paths, limits=limits)
 
@@ -181,10 +165,7 @@ def _routes(operations: Sequence[Operation], service: Service) -> list[BaseRoute
 def _route(path: str, methods: Mapping[str, Operation], service: Service) -> BaseRoute:
     async def endpoint(request: Request) -> Response:
         operation = methods["GET" if request.method == "HEAD" else request.method]
-        try:
-            return await operation.handler(service, request, query_of(request, operation.query))
-        except RemitError as error:
-            return _refusal(request, error)
+        return await operation.handler(service, request, query_of(request, operation.query))
 
     route = Route(path, endpoint, methods=list(methods), include_in_schema=False)
     if route.methods is not None and "GET" in methods and methods["GET"].is_stream:
@@ -198,11 +179,12 @@ async def _not_found(request: Request, error: Exception) -> Response:
     code, words = known.get(error.status_code, ("MALFORMED_REQUEST", str(error.detail)))
     advice = f"`remit serve` prints the addresses of its APIs; {SPECIFICATION} describes the REST API."
     headers = error.headers or {}
-    return _refusal(request, rest_messages.HttpRefused(words, code=code, status=error.status_code, advice=advice, headers=headers))
+    return await _refusal(request, rest_messages.HttpRefused(words, code=code, status=error.status_code, advice=advice, headers=headers))
 
 
-def _refusal(request: Request, error: RemitError) -> Response:
-    status, headers, body = rest_messages.answer_of(error, request.scope.get(REQUEST_ID, ""))
+async def _refusal(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RemitError)
+    status, headers, body = rest_messages.answer_of(error)
     return Response(body, status, headers)
 
 
@@ -244,10 +226,11 @@ def _without_defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _described(operation: Operation, query: Mapping[str, Any]) -> dict[str, Any]:
-    responses = {str(status): _response(answer) for status, answer in operation.answers.items()}
-    for status in sorted({*COMMON, *operation.refused}):
-        refusal = {"description": HTTPStatus(status).phrase, "content": _content(rest_messages.MEDIA_TYPE, m.Problem)}
-        responses.setdefault(str(status), {**refusal, "headers": _REFUSAL_HEADERS.get(status, {})})
+    responses: dict[str, Any] = {
+        str(status): {"description": answer.description, **({} if answer.model is None else _content(answer.media, answer.model))}
+        for status, answer in operation.answers.items()
+    }
+    responses["default"] = {"description": "The request was refused.", **_content(rest_messages.MEDIA_TYPE, m.Problem)}
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.description.partition(". ")[0].rstrip("."),
@@ -257,7 +240,7 @@ def _described(operation: Operation, query: Mapping[str, Any]) -> dict[str, Any]
     }
     if operation.body is not None:
         is_required = bool(operation.body.model_json_schema().get("anyOf"))
-        described["requestBody"] = {"required": is_required, "content": _content(JSON, operation.body)}
+        described["requestBody"] = {"required": is_required, **_content(JSON, operation.body)}
     return {**described, "security": []} if operation.is_open else described
 
 
@@ -275,12 +258,5 @@ def _parameters(operation: Operation, query: Mapping[str, Any]) -> list[dict[str
     return [*found, *({"name": name, "in": "header", **described} for name, described in operation.headers.items())]
 
 
-def _response(answer: Answer) -> dict[str, Any]:
-    described: dict[str, Any] = {"description": answer.description, "headers": answer.headers}
-    if answer.model is not None:
-        described["content"] = _content(answer.media, answer.model)
-    return described
-
-
 def _content(media: str, model: type[BaseModel]) -> dict[str, Any]:
-    return {media: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
+    return {"content": {media: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}}

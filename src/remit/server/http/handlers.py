@@ -18,11 +18,10 @@ from remit.core.record import HistoryQuery, Record
 from remit.server.http.http_server import CLOSING
 from remit.server.http.models import CancelRequest, EventsQuery, ListQuery, NoQuery, TaskRequest, WaitQuery
 from remit.server.http.rest_messages import JSON, body_of, call_of, document_of
-from remit.server.service import HOLD, PRINCIPAL, RECORDED, AgentInfo, Call, Service, summary_of
+from remit.server.service import HOLD, PRINCIPAL, RECORDED, AgentInfo, Service, summary_of
 from remit.server.tokens import Permission
 
 T = TypeVar("T")
-KEY_HEADER = "idempotency-key"
 EVENT_STREAM = "text/event-stream"
 
 
@@ -34,7 +33,11 @@ async def begin_task(service: Service, request: Request, query: WaitQuery) -> Re
     ended (201), or after that time (202). With `Accept: text/event-stream` the answer is its event stream (200)."""
     asked = await body_of(request, TaskRequest)
     call = call_of(request, asked.session)
-    arguments = _arguments(service, call, asked, request.headers.get(KEY_HEADER))
+    arguments = asked.model_dump(exclude_none=True, exclude={"session"})
+    if asked.target is None:
+        arguments["target"], operation = parts_of(service.choose(call, asked.operation or ""))
+        if operation is not None:
+            arguments["operation"] = operation
     is_stream = _wants_stream(request)
     if is_stream or query.wait:
         request.scope[HOLD]()  # before the task begins: the caller may have too many streams open
@@ -46,20 +49,6 @@ async def begin_task(service: Service, request: Request, query: WaitQuery) -> Re
         await while_connected(request, service.wait(handle, query.wait))
     document = task_view(*await service.looked(call, handle.session_id))
     return _json(document, 201 if document["metadata"]["completedAt"] is not None else 202, place)
-
-
-def _arguments(service: Service, call: Call, asked: TaskRequest, header_key: str | None) -> dict[str, Any]:
-    """For `Service.begin`."""
-    arguments = asked.model_dump(exclude_none=True, exclude={"session"})
-    if header_key is not None:
-        if not 0 < len(header_key) <= 200 or asked.key not in (None, header_key):
-            raise DelegateError("Idempotency-Key must be 1 to 200 characters, and the same as key.", advice="Send one of the two.")
-        arguments["key"] = header_key
-    if asked.target is None:
-        arguments["target"], operation = parts_of(service.choose(call, asked.operation or ""))
-        if operation is not None:
-            arguments["operation"] = operation
-    return arguments
 
 
 async def list_tasks(service: Service, request: Request, query: ListQuery) -> Response:

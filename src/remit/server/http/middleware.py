@@ -6,10 +6,7 @@ requests are not answered: pages of other sites may not call this server."""
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
-import re
-import secrets
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,52 +28,39 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-REQUEST_ID = "remit.request_id"
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 """Answered without authentication."""
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"strict-transport-security", b"max-age=31536000"),
 )
 """Of every answer, unless the application sets them."""
-_HSTS = (b"strict-transport-security", b"max-age=31536000")
-_GIVEN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-_AUTHORITY = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252}))(?::(?P<port>[0-9]{1,5}))?")
 
 
 class Exchange:
     """One request and its answer."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: HttpLimits) -> None:
-        self._scope = scope
         self._from_client = receive
         self._to_client = send
         self._limits = limits
         self.headers: dict[bytes, list[bytes]] = {}
         for name, value in scope["headers"]:
             self.headers.setdefault(name, []).append(value)
-        given = self.one(b"x-request-id")
-        self.request_id = given.decode() if given and _GIVEN_ID.fullmatch(given) else secrets.token_hex(8)
         self.cleanup = contextlib.ExitStack()
         """Closed in the task of the request: its place among the caller's streams."""
         self.open_stream: Callable[[], contextlib.AbstractContextManager[object]] | None = None
         """Takes a place among the caller's open streams."""
+        announced = self.one(b"content-length")
+        self.length = int(announced) if announced and announced.isdigit() else 0
+        """Of the body, as announced; 0 if there is none, or it comes in chunks."""
         self._body: bytes | None = b""
-        self._is_reading = False
         self._is_read = b"transfer-encoding" not in self.headers and self.length == 0
         self._is_answered = False
         self.is_over = False
         """Answered by the middleware, or the client has left: further messages of the application are dropped."""
-
-    @property
-    def length(self) -> int:
-        """Of the body, as announced; 0 if there is none, or it comes in chunks."""
-        announced = self.one(b"content-length")
-        return int(announced) if announced and announced.isdigit() else 0
 
     def one(self, name: bytes) -> bytes | None:
         """The value of a header that is present exactly once."""
@@ -87,23 +71,19 @@ class Exchange:
 
     async def read_body(self, most_bytes: int) -> None:
         """Raises `Refused` for a body that is too large or too late. Also ends when the client leaves."""
-        pieces: list[bytes] = []
-        size = 0
-        self._is_reading = True
+        body = bytearray()
         try:
             async with asyncio.timeout(self._limits.body_seconds):
                 while not self._is_read and not self.is_over:
-                    piece = (await self._next()).get("body", b"")
-                    if size + len(piece) > most_bytes:
+                    body += (await self._next()).get("body", b"")
+                    if len(body) > most_bytes:
                         raise too_large(most_bytes)
-                    size += len(piece)
-                    pieces.append(piece)
         except TimeoutError:
             words = f"The body did not arrive within {self._limits.body_seconds:g} s."
             raise HttpRefused(words, code="REQUEST_TIMEOUT", advice="Send it in one go.") from None
         if self.is_over:
             raise ClientDisconnect
-        self._body = b"".join(pieces)
+        self._body = bytes(body)
 
     async def _next(self) -> Message:
         message = await self._from_client()
@@ -126,54 +106,38 @@ class Exchange:
         if self.is_over:
             return
         if message["type"] == "http.response.start":
-            message = {**message, "headers": self._headers(message)}
+            given = [(name.lower(), value) for name, value in message.get("headers", ())]
+            names = {name for name, _ in given}
+            added = (*HEADERS, (b"connection", b"close")) if not self._is_read else HEADERS
+            message = {**message, "headers": [*given, *((name, value) for name, value in added if name not in names)]}
             try:
-                if any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in message["headers"]):
+                if any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in given):
                     self.hold()
             except Refused as error:
                 await self.refuse(error)
                 raise  # ends the application's stream
             self._is_answered = True
-        elif not self._is_read and not message.get("more_body", False):
-            await self._send_last(message)
-            return
         await self._to_client(message)
 
     async def refuse(self, error: RemitError) -> None:
-        """Answers with the error; an answer in progress is ended instead."""
+        """Answers with the error; an answer in progress is ended instead.
+
+        Then reads the rest of the request for a moment: closing the connection early could destroy the answer."""
         if self.is_over:
             return
         body = b""
         if not self._is_answered:
-            self._is_answered = True
-            status, headers, body = answer_of(error, self.request_id)
+            status, headers, body = answer_of(error)
             raw = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
-            start: Message = {"type": "http.response.start", "status": status, "headers": raw}
-            await self._to_client({**start, "headers": self._headers(start)})
-        await self._send_last({"type": "http.response.body", "body": body})
-        self.is_over = True
-
-    async def _send_last(self, message: Message) -> None:
-        """Reads the rest of the request for a moment: closing the connection early could destroy the answer."""
-        # otherwise it waits for 100 Continue and sends nothing
-        if not self._is_read and (self._is_reading or b"expect" not in self.headers):
-            await self._to_client({**message, "more_body": True})
-            message = {"type": "http.response.body", "body": b""}
+            await self.send({"type": "http.response.start", "status": status, "headers": raw})
+        await self._to_client({"type": "http.response.body", "body": body, "more_body": True})
+        if b"expect" not in self.headers:  # otherwise it waits for 100 Continue and sends nothing
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._limits.linger_seconds):
                     while not self._is_read and not self.is_over:
                         await self._next()
-        await self._to_client(message)
-
-    def _headers(self, message: Message) -> list[tuple[bytes, bytes]]:
-        given = [(name.lower(), value) for name, value in message.get("headers", ()) if name.lower() != b"server"]
-        names = {name for name, _ in given}
-        usual = HEADERS if self._scope.get("scheme") != "https" else (*HEADERS, _HSTS)
-        given += [(name, value) for name, value in usual if name not in names]
-        given.append((b"x-request-id", self.request_id.encode()))
-        if not self._is_read and b"connection" not in names:
-            given.append((b"connection", b"close"))
-        return given
+        await self._to_client({"type": "http.response.body", "body": b""})
+        self.is_over = True
 
     def hold(self) -> None:
         """Takes a place among the caller's open streams. Raises `RateLimited`; the request ends when the caller's token is revoked."""
@@ -192,10 +156,12 @@ def too_large(most_bytes: int) -> Refused:
 
 def host_name(authority: str) -> str | None:
     """The name in `NAME[:PORT]`, in lower case; None if it is invalid."""
-    found = _AUTHORITY.fullmatch(authority)
-    if found is None or (found["port"] is not None and int(found["port"]) > 65535):
+    try:
+        found = urlsplit(f"//{authority}")
+        is_valid = found.port is not None or not authority.endswith(":")
+    except ValueError:
         return None
-    return found["name"].lower()
+    return found.hostname if is_valid and found.netloc == authority and "@" not in authority else None
 
 
 class AllowedHosts:
@@ -204,9 +170,14 @@ class AllowedHosts:
     Names are compared whole: `localhost:1.evil.example` is not localhost."""
 
     def __init__(self, names: Iterable[str] = (), public_url: str | None = None) -> None:
-        self._names = {_checked(name) for name in (*LOOPBACK, *names)}
-        if public_url and (name := urlsplit(public_url).hostname):
-            self._names.add(_checked(name))
+        self._names = {"127.0.0.1", "localhost", "::1"}
+        for name in names:
+            plain = name.lower().strip("[]").partition("%")[0]
+            if host_name(f"[{plain}]" if ":" in plain else plain) != plain:  # ports are not compared: a name with one would never match
+                raise Misused(f"{name!r:.80} is not a host name.", advice='Write names alone: allow_hosts = ["build.example.org"].')
+            self._names.add(plain)
+        if public_url and (public := urlsplit(public_url).hostname):
+            self._names.add(public)
 
     def has(self, authority: str) -> bool:
         return host_name(authority) in self._names
@@ -215,16 +186,6 @@ class AllowedHosts:
         """`http://NAME[:PORT]`; not `null`, a browser extension or a path."""
         scheme, separator, authority = origin.partition("://")
         return bool(separator) and scheme in ("http", "https") and self.has(authority)
-
-
-def _checked(name: str) -> str:
-    with contextlib.suppress(ValueError):
-        if ipaddress.ip_address(name).version == 6:
-            name = f"[{name.partition('%')[0]}]"
-    found = host_name(name)
-    if found is None or found != name.lower():  # ports are not compared, so a name with one would never match
-        raise Misused(f"{name!r:.80} is not a host name.", advice='Write names alone: allow_hosts = ["build.example.org"].')
-    return found
 
 
 # ---- the middleware
@@ -252,7 +213,7 @@ class AuthMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, self._limits)
-        known = {**scope, REQUEST_ID: exchange.request_id, HOLD: exchange.hold}
+        known = {**scope, HOLD: exchange.hold}
         try:
             with exchange.cleanup:
                 self._check(scope, exchange)
@@ -264,9 +225,8 @@ class AuthMiddleware:
             if exchange.is_over:  # the client has left, or has its answer
                 return
             if not isinstance(error, RemitError):
-                log.error("%s %s (request %s)", scope["method"], scope["path"], exchange.request_id, exc_info=error)
-                advice = "The server's log has the details under this request id."
-                error = HttpRefused("Internal server error.", code="UNKNOWN_ERROR", advice=advice)
+                log.error("%s %s", scope["method"], scope["path"], exc_info=error)
+                error = HttpRefused("Internal server error.", code="UNKNOWN_ERROR", advice="The server's log has the details.")
             await exchange.refuse(error)
 
     def _check(self, scope: Scope, exchange: Exchange) -> None:

@@ -87,7 +87,7 @@ class TaskRequest(Input):
     parameters: dict[str, Any] = Field(default_factory=dict, description="Parameters of the operation: see `GET /v1/agents`.")
     timeout: float | None = Field(None, gt=0, lt=1e12, allow_inf_nan=False, description="Milliseconds; without it the target's default.")
     priority: Literal["low", "normal", "high", "critical"] | None = None
-    key: Word | None = Field(None, description="Idempotency: the same key gives the same task. Same as the header `Idempotency-Key`.")
+    key: Word | None = Field(None, description="Idempotency: the same key gives the same task.")
     accept: list[str] | None = Field(None, max_length=100, description="Commands that must succeed for the task to count as completed.")
     budget: Budget | None = None
     resume: Word | None = Field(None, description="The id of an earlier task to continue from.")
@@ -249,4 +249,3 @@ class Problem(BaseModel):
     code: str
     advice: str
     details: dict[str, Any]
-    instance: str | None = None

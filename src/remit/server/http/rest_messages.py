@@ -1,15 +1,15 @@
 """Requests and refusals of the REST API.
 
-Requests are read strictly where parsers differ: UTF-8 only, no NaN, no repeated names, no lone surrogates, bounded nesting. A refusal is
+Requests are read strictly: UTF-8 only, no NaN, no lone surrogates, bounded nesting. A refusal is
 `application/problem+json` (RFC 9457) with our code, advice and details; a delegation that ran and failed is a result.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
+from pydantic_core import from_json
 from starlette.requests import Request
 
 from remit.agents.proto.metadata import TRACEPARENT, read_position_headers
@@ -50,10 +50,10 @@ def status_for(error: RemitError) -> int:
     return error.status if isinstance(error, HttpRefused) else status_of(error).http
 
 
-def document_of(error: RemitError, request_id: str = "") -> dict[str, Any]:
+def document_of(error: RemitError) -> dict[str, Any]:
     """The body of a refusal."""
     status = status_for(error)
-    document = {
+    return {
         "type": f"https://remit.dev/problems/{error.code.lower().replace('_', '-')}",
         "title": HTTPStatus(status).phrase,
         "status": status,
@@ -62,10 +62,9 @@ def document_of(error: RemitError, request_id: str = "") -> dict[str, Any]:
         "advice": error.advice,
         "details": dict(getattr(error, "details", {})),
     }
-    return {**document, "instance": f"urn:remit:request:{request_id}"} if request_id else document
 
 
-def answer_of(error: RemitError, request_id: str = "") -> tuple[int, dict[str, str], bytes]:
+def answer_of(error: RemitError) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and body."""
     status = status_for(error)
     headers = {"content-type": MEDIA_TYPE, **getattr(error, "headers", {})}
@@ -75,7 +74,7 @@ def answer_of(error: RemitError, request_id: str = "") -> tuple[int, dict[str, s
         headers.setdefault("www-authenticate", REALM)
     if status == 403 and error.code == "FORBIDDEN":
         headers.setdefault("www-authenticate", f'{REALM}, error="insufficient_scope"')
-    body = json_bytes(encodable(document_of(error, request_id)))
+    body = json_bytes(encodable(document_of(error)))
     return status, {**headers, "content-length": str(len(body))}, body
 
 
@@ -103,13 +102,10 @@ async def body_of(request: Request, model: type[Model]) -> Model:
 
 def json_of(raw: bytes) -> Any:
     try:
-        text = raw.decode("utf-8")
-        value = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_unique)
+        value = from_json(raw, allow_inf_nan=False)
         check_size(value)
-        if "\\u" in text:
-            json.dumps(value, ensure_ascii=False).encode()  # finds lone surrogates
-    except (ValueError, RecursionError) as error:  # Unicode errors are ValueErrors
-        raise DelegateError(f"The body is not valid JSON: {_words(error)}.", details={"body": _words(error)}) from None
+    except ValueError as error:
+        raise DelegateError(f"The body is not valid JSON: {str(error)[:200]}.", advice="Send one object, in UTF-8.") from None
     except RemitError as error:
         raise DelegateError(f"The body is {error.message}.", advice="Send less, or a file by its path.") from None
     return value
@@ -136,27 +132,3 @@ def call_of(request: Request, session: str | None = None) -> Call:
 
 def _unsupported(words: str, header: str, value: str) -> HttpRefused:
     return HttpRefused(words, code="UNSUPPORTED_MEDIA_TYPE", advice="Send plain JSON.", headers={header: value})
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not allowed")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"the number {text[:40]} is too large")
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("an object has the same name twice")
-    return found
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "it is nested too deeply"
-    return "it is not valid UTF-8, or has a lone surrogate" if isinstance(error, UnicodeError) else str(error)[:200]

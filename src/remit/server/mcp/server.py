@@ -27,7 +27,7 @@ from remit.server.authenticator import Authenticator, Credentials
 from remit.server.http.api import http_app
 from remit.server.http.http_server import HttpServer
 from remit.server.mcp.delegations import Delegations, Progress, call_of
-from remit.server.mcp.stdio import FrontLink, Lines, Wire, release_streams
+from remit.server.mcp.stdio import ClientStreams, FrontLink, release_streams
 from remit.server.mcp.tools import tools_of
 from remit.server.service import HOLD, Call, Service
 from remit.server.stop_signals import STOP_SECONDS, first_of, on_signals
@@ -42,8 +42,6 @@ INSTRUCTIONS = (
 )
 PATH = "/mcp"
 ANSWER_AFTER_SECONDS = 45.0
-SETTLE_SECONDS = 0.2
-"""Time for the last answer to reach the client's pipe."""
 
 Ctx = ServerRequestContext[Any, Any]
 
@@ -114,8 +112,7 @@ async def serve_stdio(
             await first_of(_speak(server, incoming, outgoing, front), signals.stop.wait())
             if signals.stop.is_set():
                 return
-            await asyncio.sleep(SETTLE_SECONDS if service.is_busy else 0)
-            release_streams(incoming, outgoing)
+            release_streams()
             front.let_go()
             await first_of(service.finish(), signals.stop.wait())
 
@@ -129,20 +126,19 @@ def _open(root: Path, trust: ProjectTrust | None) -> Remit:
 async def _speak(server: ToolServer, incoming: int, outgoing: int, front: FrontLink) -> None:
     """The protocol over the client's descriptors, until the client closes them or the front process is gone."""
     loop = asyncio.get_running_loop()
-    wire: Any = Wire(outgoing, lambda: lines.end())
-    lines: Any = Lines(incoming, wire)
+    streams: Any = await ClientStreams.open(incoming, outgoing)
 
     def front_is_gone() -> None:
         loop.remove_reader(front.descriptor)
-        lines.end()
+        streams.end()
 
     loop.add_reader(front.descriptor, front_is_gone)
     try:
-        async with stdio_server(lines, wire) as (read, write):
+        async with stdio_server(streams, streams) as (read, write):
             await server.run(read, write, server.create_initialization_options())
     finally:
         loop.remove_reader(front.descriptor)
-        wire.close()
+        await streams.close()
 
 
 # ---- HTTP
