@@ -424,18 +424,6 @@ async def test_process_killed_while_it_accepts_work_leaves_neither_worktree_nor_
     await until(lambda: git(project, "worktree", "list").count("\n") == 2, seconds=10)
 
 
-async def test_pruned_delegation_loses_its_folder_and_keeps_its_branch(project: Path) -> None:
-    async with Remit.open(project, agents=AGENTS, settings={"history_days": 1}) as remit:
-        kept = await remit.delegate("edit.worktree")
-        await remit.engine.clean_up()
-        assert work_folders(project) == [kept.session_id]
-        remit.store.prune(settled_before=remit.clock.wall() + 1)
-        await remit.engine.clean_up()
-    assert work_folders(project) == []
-    assert f"remit/{kept.session_id}" in branches(project)
-    assert git(project, "worktree", "list").count("\n") == 1
-
-
 def slow_git(folder: Path, command: str, seconds: int) -> Path:
     path = folder / "bin" / "git"
     path.parent.mkdir()
