@@ -316,10 +316,6 @@ class MemoryHandle(kit.LiveHandle):
     async def _done(self) -> Return:
         return await asyncio.shield(self.run.done)
 
-    async def result_within(self, seconds: float) -> Return | None:
-        await asyncio.wait([self.run.done], timeout=seconds)
-        return self.run.done.result() if self.run.done.done() else None
-
     async def stream(self) -> AsyncIterator[Event]:
         position, run = 0, self.run
         while True:
@@ -532,7 +528,10 @@ class MemoryEngine:
 
     async def result(self, session_id: str, wait_seconds: float) -> Return | None:
         run = self.runs.get(session_id)
-        return self._known(session_id).result if run is None else await MemoryHandle(run).result_within(wait_seconds)
+        if run is None:
+            return self._known(session_id).result
+        await asyncio.wait([run.done], timeout=wait_seconds)
+        return run.done.result() if run.done.done() else None
 
     # ---- lifecycle events and the engine's own lifecycle
 

@@ -33,9 +33,6 @@ class LiveHandle(Handle):
     @property
     @abstractmethod
     def is_queued(self) -> bool: ...
-    @abstractmethod
-    async def result_within(self, seconds: float) -> Return | None:
-        """The return if it comes within `seconds`."""
 
 
 @dataclass(slots=True)

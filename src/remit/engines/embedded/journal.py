@@ -180,8 +180,7 @@ class Journal:
             self._hand_to_thread(group)
             return
         self._tell(group, applied)
-        if self._next.writes or self._calls:
-            self._arm()
+        self._go_on()
 
     def _hand_to_thread(self, group: _Group) -> None:
         """Write on the thread, however long it takes; finished delegations wait for it only for a limited time."""
