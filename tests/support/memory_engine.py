@@ -9,7 +9,7 @@ import bisect
 import contextlib
 import contextvars
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,6 @@ from remit import (
     EventKind,
     Handle,
     Isolation,
-    LifecycleKind,
     Limits,
     Misused,
     Owner,
@@ -533,16 +532,7 @@ class MemoryEngine:
         await asyncio.wait([run.done], timeout=wait_seconds)
         return run.done.result() if run.done.done() else None
 
-    # ---- lifecycle events and the engine's own lifecycle
-
-    def listen(self, listener: kit.Listener, kinds: Iterable[LifecycleKind] = kit.OUTCOMES) -> Callable[[], None]:
-        return self.bus.listen(listener, kinds)
-
-    def lifecycle_events(self, kinds: Iterable[LifecycleKind] = kit.OUTCOMES) -> kit.LifecycleEvents:
-        return self.bus.read(kinds)
-
-    def report_access(self, api: str, principal: str | None, error: ErrorInfo | None = None) -> None:
-        self.bus.access(api, principal, self.config.deps.clock.wall(), error)
+    # ---- the engine's own lifecycle
 
     async def open(self, *, recover: bool = True) -> kit.Recovered:
         return kit.Recovered()
