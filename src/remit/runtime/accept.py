@@ -40,7 +40,7 @@ from remit.runtime.authorize import (
 from remit.runtime.deps import ROOT_LINEAGE, Caller, RuntimeDeps, Submission, TreeFacts
 
 if TYPE_CHECKING:
-    from remit.core.composition import SequenceStep
+    from remit.core.composition import GroupStep
 
 
 @dataclass(slots=True)
@@ -314,7 +314,7 @@ def _read_route(request: Request, terms: _Terms, deps: RuntimeDeps, steps: list[
     return request
 
 
-def route_chain(agents: Sequence[str], parameters: Mapping[str, Any], find: Callable[[str], AgentPort | None]) -> "SequenceStep":
+def route_chain(agents: Sequence[str], parameters: Mapping[str, Any], find: Callable[[str], AgentPort | None]) -> "GroupStep":
     """The agents of a route as a sequence: each gets the parameters it accepts, and `previous`, the preceding return."""
     from remit.core.composition import sequence  # only if a route has several agents
 
