@@ -515,17 +515,17 @@ class Remit:
         """Call `listener` on the event loop when a delegation starts or ends here, until the returned function is called.
 
         `kinds` selects other events, such as requests to APIs."""
-        return self._listening_engine().listen(listener, kinds)
+        return self._listening_engine().bus.listen(listener, kinds)
 
     def lifecycle_events(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> "LifecycleEvents":
         """The same events as an `async for` iterator, from now until this `Remit` is closed."""
-        return self._listening_engine().lifecycle_events(kinds)
+        return self._listening_engine().bus.read(kinds)
 
     happenings = lifecycle_events  # its name in earlier versions
 
     def report_access(self, api: str, principal: str | None, error: ErrorInfo | None = None) -> None:
         """Report that an API admitted a request or refused it with `error`."""
-        self.engine.report_access(api, principal, error)
+        self.engine.bus.access(api, principal, self.clock.wall(), error)
 
     note_visit = report_access  # its name in earlier versions
 
@@ -612,7 +612,6 @@ class Remit:
             caller_token=self._caller_token,
             reap=self._reap,
             kill=self._kill_processes,
-            reap_sessions=self._reap_sessions,
             definition=self.directory.definition_hash,
         )
         chosen = settings.engine
@@ -668,17 +667,13 @@ class Remit:
             return new_token(live.delegation.session_id, str(self.folder / "run" / f"{self.owner.owner_id}.sock"))
         return self._attach_server.token_for(live)
 
-    def _reap(self, owner_id: str, session_id: str = "") -> int:
+    def _reap(self, owner_id: str, session_id: str) -> int:
         from remit.system.processes import kill_tree, marked, marker
 
         mark = marker(self._project, owner_id, session_id)
         if left := len(marked(mark)):
             kill_tree(None, marker=mark, term_grace=0.1)
         return left
-
-    def _reap_sessions(self, owner_id: str, session_ids: Collection[str]) -> None:
-        for session_id in session_ids:
-            self._reap(owner_id, session_id)
 
     def _kill_processes(self, session_ids: Collection[str]) -> None:
         if (processes := self._executor_deps.made("processes")) is not None:
@@ -694,7 +689,6 @@ class Remit:
         from remit.agents.directory import Directory
         from remit.agents.executors import ExecutorDeps, Executors
         from remit.agents.python_files import describe_project
-        from remit.agents.routing import Routes
         from remit.builtin import offer_built_in
         from remit.builtin.assistant import offer_assistant
 
@@ -719,9 +713,6 @@ class Remit:
                 load_flows(directory, root, self.settings.limits_for, self.trust)
         offer_built_in(directory, self.settings, lambda: self.models)
         offer_assistant(directory, self.settings, lambda: self.models, self)
-        routes = Routes(self.settings.routing)  # follows the commands and languages that agents declare
-        directory.when_changed(lambda: routes.follow(directory.routed_specs()))
-        self.settings = replace(self.settings, routing=routes.table)
 
     def _make_pool(self) -> "ProcessPool":
         from remit.agents.process.pool import ProcessPool

@@ -192,22 +192,6 @@ async def test_instance_without_heartbeats_is_removed(tmp_path: Path) -> None:
         assert remote.registered.heartbeat_ns == 200_000_000
 
 
-async def test_draining_instance_finishes_its_work_and_gets_no_more(harness: Harness) -> None:
-    go = asyncio.Event()
-
-    async def waits(remote: RemoteAgent, order: Any) -> Any:
-        await go.wait()
-        return "finished"
-
-    remote = await joined(harness, does=waits, slots=3)
-    handle = await harness.remit.start("words.count", parameters={}, timeout=20)
-    await remote.until(lambda: remote.orders)
-    await remote.calls.Unregister(remote.pb.UnregisterRequest(agent_id=remote.registered.agent_id, secret=remote.registered.secret))
-    assert names(harness) == []
-    go.set()
-    assert (await handle.result()).unwrap() == "finished"
-
-
 # ---- authorization
 
 

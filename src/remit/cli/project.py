@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,13 +116,6 @@ class Project:
         from remit.models.client import Models
 
         return Models(self.settings)
-
-    @property
-    def routed_settings(self) -> "Settings":
-        """The settings, with routing rules for agents that declare the commands they accept."""
-        from remit.agents.routing import with_agents
-
-        return replace(self.settings, routing=with_agents(self.settings.routing, self.directory.routed_specs()))
 
     @contextmanager
     def history(self) -> Iterator["Store | None"]:
