@@ -388,7 +388,7 @@ def definition_document(definition: "Definition | None") -> dict[str, Any]:
     """The declaration of an agent that is not a Python function; only the names of its environment variables."""
     if definition is None:
         return {}
-    names = ("command", "prompt", "folder", "pass_environment", "model", "models", "tools", "requests", "temperature", "notes", "allow")
+    names = ("command", "prompt", "folder", "pass_environment", "model", "models", "tools", "requests", "temperature", "allow")
     return _fields_of(definition, *names, "delegates", "hand_in", "options", "contain", "hosts", "runs_on") | {
         "environment": sorted(definition.environment)
     }
