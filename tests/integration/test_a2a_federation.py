@@ -12,7 +12,7 @@ from a2a_harness import Harness, a2a_harness
 
 from remit import Context, Remit, State, agent
 from support.pace import until
-from support.server import Certificates, Permission
+from support.server import Permission
 
 TRUSTED = frozenset({Permission.DELEGATE, Permission.RELAY})
 
@@ -104,7 +104,7 @@ async def test_remote_server_is_verified_by_its_certificate(tmp_path: Path, monk
     from grpc_harness import Authority
 
     certificate, key = Authority(tmp_path).issue("far.example")
-    async with a2a_harness(tmp_path / "far", [place], tls=Certificates(certificate=certificate, key=key)) as remote:
+    async with a2a_harness(tmp_path / "far", [place], tls=(certificate, key)) as remote:
         monkeypatch.setenv("FAR_TOKEN", remote.token())
         trusting = {"a2a": remote.url, "remote": "place", "token_variable": "FAR_TOKEN", "ca_file": str(tmp_path / "ca.pem")}
         agents = {"trusting": trusting, "untrusting": {name: value for name, value in trusting.items() if name != "ca_file"}}

@@ -6,7 +6,7 @@ import json
 import os
 import random
 import signal
-import subprocess
+import socket
 import sys
 import time
 from pathlib import Path
@@ -72,42 +72,28 @@ async def test_tools_of_third_party_servers_are_agents_with_schemas(tmp_path: Pa
 
 
 async def test_server_with_a_url_is_called_over_streamable_http(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     program = [*node_server("everything"), "streamableHttp"]
-    server = start_server(program)
+    pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    server = await asyncio.create_subprocess_exec(*program, env={**os.environ, "PORT": str(port)}, stderr=pipe, stdout=nothing)
     try:
-        port = await asyncio.to_thread(port_of, server)
+        assert server.stderr is not None
+        await server.stderr.readuntil(b"listening")
         write_settings(tmp_path, ext={"mcp": {"url": f"http://127.0.0.1:{port}/mcp"}, "tools": ["echo", "trigger-long-running-operation"]})
         async with Remit.open(tmp_path) as remit:
             assert (await remit.delegate("ext.echo", parameters={"message": "hi"})).data == "Echo: hi"
             late = await remit.delegate("ext.trigger-long-running-operation", parameters={"duration": 60, "steps": 60}, timeout=1)
             assert late.stop_reason is StopReason.DEADLINE
             server.kill()
-            server.wait()
+            await server.wait()
             gone = await remit.delegate("ext.echo", parameters={"message": "hi"}, timeout=20)
             assert gone.status is Status.FAILED
             assert gone.errors[0].code in ("AGENT_UNAVAILABLE", "AGENT_CRASHED")
     finally:
-        server.kill()
-        server.wait()
-
-
-def start_server(program: list[str]) -> "subprocess.Popen[str]":
-    return subprocess.Popen(program, env={**os.environ, "PORT": "0"}, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-
-
-def port_of(server: "subprocess.Popen[str]") -> int:
-    """The port that the server listens on; its own message says 0, so this reads /proc."""
-    assert server.stderr is not None
-    for line in server.stderr:
-        if "listening" in line:
-            break
-    sockets = {os.readlink(entry.path) for entry in os.scandir(f"/proc/{server.pid}/fd") if os.path.islink(entry.path)}
-    for file in ("tcp", "tcp6"):
-        for row in Path(f"/proc/net/{file}").read_text().splitlines()[1:]:
-            parts = row.split()
-            if parts[3] == "0A" and f"socket:[{parts[9]}]" in sockets:
-                return int(parts[1].rpartition(":")[2], 16)
-    raise AssertionError("the server does not listen")
+        with contextlib.suppress(ProcessLookupError):
+            server.kill()
+        await server.wait()
 
 
 # ---- a server that misbehaves

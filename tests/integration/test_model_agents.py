@@ -104,24 +104,6 @@ async def test_agent_without_tools_can_delegate_nothing(tmp_path: Path) -> None:
     assert "you have none" in server.requests[1].last.text
 
 
-async def test_profile_on_a_model_agent_reaches_only_agents_that_its_executor_reaches(tmp_path: Path) -> None:
-    """`helper.x` begins with a name of the executor's list, but is not an operation of it."""
-    calls = [Call("delegate", target="helper", operation="x", parameters={"task": "Help."}), COUNT, DONE]
-    files = {
-        "helper": "remit: {command: [cat]}",
-        "helper.x": "remit: {command: [cat]}",
-        "profile": "tools: helper.x, count.up\nremit: {runs_on: thinker}",
-    }
-    (tmp_path / ".remit" / "agents").mkdir(parents=True)
-    for name, lines in files.items():
-        file = f"---\nname: {name}\ndescription: Helps.\n{lines}\n---\nHelp.\n"
-        (tmp_path / ".remit" / "agents" / f"{name}.md").write_text(file)
-    async with model_project(tmp_path, calls, tools=["helper", "count"]) as (remit, _server):
-        done = await remit.delegate("profile", task="Think about it.")
-        assert done.ok, done
-        assert [one.agent for one in await remit.children(done.session_id)] == ["count.up"]
-
-
 async def test_six_turns_without_a_valid_call_fail(tmp_path: Path) -> None:
     async with model_project(tmp_path, lambda _: Stray("run_shell", command="ls")) as (remit, server):
         result = await ask_thinker(remit)

@@ -14,7 +14,7 @@ import pytest
 from model_harness import FAILURES, CircuitBreaker, ModelAddress, Models, SpendRecorder
 
 from remit import Misused, Settings, Unavailable, load_settings
-from remit.models import bounded_responses
+from remit.system import http
 from remit.testing import Cut, Drip, Fail, Say, ScriptedModels, Silence
 from support.histories import RESTART, Answer, Question, UserMessage
 from support.pace import allowed
@@ -252,7 +252,7 @@ def gzip_of(megabytes: int) -> bytes:
     ids=["endless error page", "endless line", "endless event", "gzip bomb", "gzip bomb as error", "br", "invalid gzip"],
 )
 async def test_hostile_response_uses_bounded_memory(play: Play, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_responses, "EVENT_BYTES", 2 << 20)
+    monkeypatch.setattr(http, "EVENT_BYTES", 2 << 20)
     await fault(sending())  # imports do not count
     tracemalloc.start()
     try:

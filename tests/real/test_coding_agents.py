@@ -335,18 +335,3 @@ async def test_instructions_never_trigger_a_project_command(coder: Coder, tmp_pa
         assert result.status == "completed", (result, harness.models.faults)
         assert "/trap now" in harness.models.requests[0].text
         assert not (harness.project / "bad.txt").exists()
-
-
-async def test_agent_file_runs_on_the_declared_coding_agent(tmp_path: Path) -> None:
-    """Its text precedes the task in the prompt, and its return is validated under its own name."""
-    need(CLAUDE)
-    async with open_harness(tmp_path, [Reply(lambda request: Say(valid_return(request)))]) as harness:
-        harness.cast("claude", CLAUDE)
-        files = harness.project / ".claude" / "agents"
-        files.mkdir(parents=True)
-        (files / "reviewer.md").write_text("---\nname: reviewer\ndescription: Reviews code.\ntools: Read\n---\nYou review code.\n")
-        async with harness.open() as remit:
-            result = await remit.delegate("reviewer", task="Look at it.", timeout=90)
-        assert (result.status, result.metadata.agent_type) == ("completed", "reviewer"), (result, harness.models.faults)
-        asked = harness.models.requests[0].text
-        assert asked.index("You review code.") < asked.index("Look at it.")

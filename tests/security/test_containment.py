@@ -119,29 +119,6 @@ async def test_only_a_delegating_agent_reaches_the_process_that_owns_its_tree(tm
     assert (alone.data, caller.data) == ("0", "token\n1")
 
 
-@needs_bubblewrap
-async def test_contained_agent_waits_for_delegations_that_it_cannot_look_up(tmp_path: Path) -> None:
-    """Records of other delegations are hidden, so remit's tools wait for the result instead of returning a handle."""
-    script = (
-        "import asyncio\nfrom types import SimpleNamespace as S\nfrom remit import Remit\n"
-        "from remit.server.mcp.delegations import Delegations\n"
-        "async def main():\n"
-        "    async with Remit.open('.') as remit:\n"
-        "        done = await remit.delegate('helper', task='Help.')\n"
-        "        tools = Delegations(S(remit=remit, tool=S(catalogue=None)), 45.0)\n"
-        "        print(done.data, remit.is_attached, remit.has_record, tools._wait({}) > 3600)\n"
-        "asyncio.run(main())\n"
-    )
-    project = project_with(
-        tmp_path, caller=command(sys.executable, "-c", script, delegates=True), helper=command("echo", "helped", contain=False)
-    )
-    async with Remit.open(project) as remit:
-        result = await remit.delegate("caller", task="Delegate.", timeout=60)
-        tree = await remit.tree(result.session_id)
-    assert (result.status, result.data) == ("completed", "helped True False True"), result
-    assert [record.agent for record in tree] == ["caller", "helper"]
-
-
 ATTACHED = """
 import asyncio
 from pathlib import Path

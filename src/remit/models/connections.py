@@ -138,7 +138,7 @@ def missing(meant: ModelRef, error: ImportError | None = None) -> Unavailable:
 def _client(idle_seconds: float) -> "AsyncClient":
     import httpx2
 
-    from remit.models.bounded_responses import PLAIN, bound_by
+    from remit.system.http import PLAIN, bound_by
 
     timeout = httpx2.Timeout(connect=min(CONNECT_SECONDS, idle_seconds), read=idle_seconds, write=idle_seconds, pool=CONNECT_SECONDS)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=30)

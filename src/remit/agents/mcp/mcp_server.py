@@ -39,9 +39,8 @@ from remit.agents.process.command_process import CommandProcess, Program
 from remit.agents.remote import must_be_private, token_for
 from remit.core.errors import AgentCrashed, Failed, Misused, Refused, RemitError, Stopped, Unavailable
 from remit.core.text import one_line
-from remit.models.bounded_responses import EVENT_BYTES, PLAIN, bound_by
 from remit.system.files import cache_folder, private_folder
-from remit.system.http import parse_target, tls_context
+from remit.system.http import EVENT_BYTES, PLAIN, bound_by, parse_target, tls_context
 from remit.system.interpreter import BASIC, listed_environment
 from remit.system.mcp_servers import LARGEST_LIST, MOST_TOOLS, SeenTools, note_tools, seen_tools, tool_digest, tool_list_text
 from remit.system.threads import off_loop
