@@ -216,7 +216,7 @@ async def answer_to(
     remit.directory.specs()  # loaded before the timeout of the message starts
     handle = await remit.start(ASSISTANT, parameters=message_parameters(message, conversation), timeout=timeout)
     heard = _SpokenHandle(handle, output)
-    heeded = [one for one in signals if signal.getsignal(one) is not signal.SIG_IGN]
+    heeded = [one for one in signals if stop is None and signal.getsignal(one) is not signal.SIG_IGN]
     outcome = await await_return(remit, heard, output, heeded, stop)
     records = below(await remit.tree(handle.session_id), handle.session_id)
     return Answer(

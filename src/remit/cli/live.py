@@ -137,7 +137,7 @@ async def _watched(
     interrupted = stop or asyncio.Event()
     waiting = asyncio.ensure_future(result)
     watch, is_silent = Watch(remit.store), type(show) is Silence
-    with on_interrupt(interrupted.set, () if stop else signals), show:
+    with on_interrupt(interrupted.set, signals), show:
         cancelling: asyncio.Future[list[list[dict[str, Any]]]] | None = None
         while not waiting.done():
             await asyncio.wait({waiting}, timeout=REFRESH_SECONDS)
@@ -212,59 +212,22 @@ async def _results(remit: "Remit", sessions: Sequence[str]) -> list[Return | Non
 
 
 class LiveWait:
-    """Waits for a delegation of the board, shows it, and cancels it on Ctrl-C; passed as `waiting`.
+    """Shows the delegations of a command of the board in one view, and cancels them on Ctrl-C; passed as `waiting`.
 
-    Within `listening`, a Ctrl-C before the delegation starts is remembered: the delegation is cancelled as soon as it starts, and recorded.
-    """
+    A delegation that starts after a Ctrl-C is cancelled at once, and recorded."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
-        self._asked = asyncio.Event()
-        self._was_cut_short = False
-
-    @property
-    def asked(self) -> asyncio.Event:
-        """Set by Ctrl-C."""
-        return self._asked
-
-    @property
-    def was_interrupted(self) -> bool:
-        return self._was_cut_short or self._asked.is_set()
-
-    @contextlib.contextmanager
-    def listening(self) -> "Iterator[None]":
-        with on_interrupt(self._asked.set):
-            yield
-
-    async def __call__(self, remit: "Remit", handle: "Handle") -> "Return":
-        cancelling = asyncio.create_task(self._cancel(remit, handle.session_id))
-        try:
-            ended = await await_return(remit, handle, best_show(as_json=self._as_json))
-        finally:
-            cancelling.cancel()
-        self._was_cut_short = self._was_cut_short or ended.was_interrupted
-        return ended.result
-
-    async def _cancel(self, remit: "Remit", session_id: str) -> None:
-        await self._asked.wait()
-        await remit.cancel(session_id, "interrupted at the terminal")
-
-
-class LiveView:
-    """Shows several delegations of the board in one view; passed as `waiting`. Ctrl-C cancels all of them."""
-
-    def __init__(self, shown: LiveWait, *, as_json: bool) -> None:
-        self._shown = shown
-        self._as_json = as_json
+        self._interrupted = asyncio.Event()
         self._sessions: dict[str, None] = {}
 
     @property
-    def is_stopped(self) -> bool:
-        return self._shown.was_interrupted
+    def was_interrupted(self) -> bool:
+        return self._interrupted.is_set()
 
     async def __call__(self, remit: "Remit", handle: "Handle") -> "Return":
         self._sessions[handle.session_id] = None
-        if self.is_stopped:
+        if self.was_interrupted:
             await remit.cancel(handle.session_id, "interrupted at the terminal")
         try:
             return await handle.result()
@@ -273,7 +236,7 @@ class LiveView:
 
     async def watch(self, remit: "Remit", work: Awaitable[T]) -> T:
         """Wait for `work`, which starts and ends delegations."""
-        result, _ = await _watched(remit, lambda: list(self._sessions), work, best_show(as_json=self._as_json), stop=self._shown.asked)
+        result, _ = await _watched(remit, lambda: list(self._sessions), work, best_show(as_json=self._as_json), stop=self._interrupted)
         return result
 
 
