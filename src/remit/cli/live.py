@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 GONE = "its process is gone: remit recover"
 STUCK_WORDS = {None: "", Stuck.GONE: GONE, Stuck.LATE: "past its deadline", Stuck.QUIET: "stuck?"}
 REFRESH_SECONDS = 0.1
-PATIENCE_SECONDS = 2.0
-"""A child that runs longer than this gets a line."""
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 T = TypeVar("T")
 
@@ -72,43 +70,23 @@ class Silence:
 
 
 class Lines(Silence):
-    """Prints a line for each event, start and end, and for children that are slow or fail. Quick successful children get no line: there may
-    be dozens."""
+    """Prints a line for each event, and for children that do not complete."""
 
     def __init__(self) -> None:
         self._began = time.time()
-        self._last = 0.0
-        self._told: dict[str, set[str]] = {}
+        self._ended: set[str] = set()
 
     def show(self, records: list[Record], watch: Watch, events: list[Event]) -> None:
         agents = {record.session_id: record.agent for record in records}
-        lines = [line for record in records for line in self._changes(record)]
         heard = [(event, event_text(event)) for event in events if event.kind is not EventKind.STEP]
-        lines += [(event.at, 1, agents[event.session_id], event.session_id, text) for event, text in heard if text]
-        for at, _, agent, session_id, text in sorted(lines):
-            self._last = max(self._last, at - self._began)  # the start of a child is printed only once it has run for a while
-            say_aside(f"{self._last:7.2f} s  {agent} ({short(session_id)}): {one_line(text, 160)}")
-
-    def _changes(self, record: Record) -> Iterator[tuple[float, int, str, str, str]]:
-        """Start and end, each once. Among lines of the same time the start comes first and the end last."""
-        known = self._told.setdefault(record.session_id, set())
-        is_child = record.parent_id is not None
-        if record.started_at is not None and "start" not in known and not (is_child and self._is_quick(record)):
-            known.add("start")
-            yield record.started_at, 0, record.agent, record.session_id, "running"
-        if record.state.is_settled and "end" not in known:
-            known.add("end")
-            if is_child and record.state is State.COMPLETED and "start" not in known:
-                return
-            words = f"{record.state}."
-            if record.parent_id is not None and record.result is not None:
-                words += f" {gist_of(record.result)}"
-            if record.parent_id is not None or record.state is not State.REFUSED:
-                yield record.settled_at or record.created_at, 2, record.agent, record.session_id, words
-
-    @staticmethod
-    def _is_quick(record: Record) -> bool:
-        return record.state.is_settled or time.time() - (record.started_at or record.created_at) < PATIENCE_SECONDS
+        lines = [(event.at, agents[event.session_id], event.session_id, text) for event, text in heard if text]
+        for record in records:
+            if record.settled_at is not None and record.session_id not in self._ended and record.parent_id is not None:
+                self._ended.add(record.session_id)
+                if record.result is not None and record.state is not State.COMPLETED:
+                    lines.append((record.settled_at, record.agent, record.session_id, f"{record.state}. {gist_of(record.result)}"))
+        for at, agent, session_id, text in sorted(lines):
+            say_aside(f"{at - self._began:7.2f} s  {agent} ({short(session_id)}): {one_line(text, 160)}")
 
 
 class Outcome(NamedTuple):
