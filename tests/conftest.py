@@ -30,7 +30,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # no forked child uses g
 settings.register_profile("tests", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
-pytest_plugins = ("watchdog",)
+pytest_plugins = ("watchdog", "support.server_fixtures")
 
 os.environ["REMIT_TRUST"] = "1"  # tests about trust remove it (`untrusted`)
 _state = tempfile.TemporaryDirectory(prefix="remit-tests-state-", ignore_cleanup_errors=True)

@@ -694,7 +694,6 @@ class Remit:
         from remit.agents.directory import Directory
         from remit.agents.executors import ExecutorDeps, Executors
         from remit.agents.python_files import describe_project
-        from remit.agents.routing import Routes
         from remit.builtin import offer_built_in
         from remit.builtin.assistant import offer_assistant
 
@@ -719,9 +718,6 @@ class Remit:
                 load_flows(directory, root, self.settings.limits_for, self.trust)
         offer_built_in(directory, self.settings, lambda: self.models)
         offer_assistant(directory, self.settings, lambda: self.models, self)
-        routes = Routes(self.settings.routing)  # follows the commands and languages that agents declare
-        directory.when_changed(lambda: routes.follow(directory.routed_specs()))
-        self.settings = replace(self.settings, routing=routes.table)
 
     def _make_pool(self) -> "ProcessPool":
         from remit.agents.process.pool import ProcessPool

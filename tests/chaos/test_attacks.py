@@ -6,7 +6,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -93,57 +92,7 @@ async def test_pipes_and_links_in_the_scratch_folder_are_not_followed(project: P
     assert not (outside / "new.txt").exists()
 
 
-@agent("pipes", answers="return")
-async def pipes(ctx: Context) -> str:
-    if ctx.repair is None:
-        os.mkfifo(ctx.scratch / "return.json")
-    return "See the file."
-
-
-async def test_return_file_that_is_a_pipe_is_not_read(project: Path) -> None:
-    async with Remit.open(project, agents=[pipes]) as remit:
-        assert code_of(await by_deadline(0, remit.delegate("pipes", timeout=5))) == "VALIDATION_FAILED"
-
-
 # ---- resources of the whole program
-
-
-@agent("writes", isolation="process")
-def writes(ctx: BlockingContext) -> str:
-    (ctx.root / "good.md").write_text("good")
-    ctx.artifact("good.md")
-    return "written"
-
-
-@agent("says-much", timeout=0.5)
-async def says_much(ctx: Context) -> None:
-    ctx.emit("x" * 100_000)
-    await asyncio.sleep(60)
-
-
-@agent("prose", answers="return")
-def prose() -> str:
-    return "Just prose. No return."
-
-
-async def test_exhausted_default_executor_delays_no_other_agent(project: Path) -> None:
-    over = threading.Event()
-
-    @agent("hogs")
-    async def hogs() -> str:
-        for _ in range(64):
-            asyncio.get_running_loop().run_in_executor(None, over.wait, 20)
-        return "full"
-
-    try:
-        async with answered_within(5), Remit.open(project, agents=[hogs, writes, says_much, prose]) as remit:
-            assert (await remit.delegate("hogs", timeout=1)).ok
-            assert (await by_deadline(5, remit.delegate("writes", timeout=5))).artifacts[0].path == "good.md"
-            assert (await by_deadline(0.5, remit.delegate("says-much"))).artifacts, "chunks are returned by reference"
-            assert code_of(await by_deadline(5, remit.delegate("prose", timeout=5))) == "VALIDATION_FAILED"
-            assert len(await remit.history()) == 4
-    finally:
-        over.set()
 
 
 @agent("rings", isolation="process", timeout=1.5)

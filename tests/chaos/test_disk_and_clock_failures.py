@@ -2,24 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remit import (
-    MemoryStore,
     Misused,
     Remit,
     RemitError,
     SqliteStore,
-    StartDelegation,
     State,
     StopReason,
     Unavailable,
-    Write,
-    WriteResult,
     agent,
 )
 from remit.testing import JumpingClock, Scripted, answer, hang, wait
@@ -86,40 +81,6 @@ async def test_outcome_unwritten_at_close_is_settled_by_the_next_process(tmp_pat
     async with Remit.open(tmp_path, agents=[worker]) as remit:
         record = await remit.describe(handle.session_id)
         assert record.state.is_settled, "its process is alive, so no other process settles it"
-
-
-class StubbornStore(MemoryStore):
-    """Accepts every write except the start of a queued delegation."""
-
-    def try_apply(self, writes: Sequence[Write]) -> WriteResult | None:
-        if any(isinstance(write, StartDelegation) for write in writes):
-            raise Unavailable("The disk is full.", code="STORE_UNAVAILABLE", advice="Free some space.")
-        return super().try_apply(writes)
-
-
-async def test_queued_delegation_whose_start_cannot_be_written_fails_at_once(tmp_path: Path) -> None:
-    go = asyncio.Event()
-    worker = Scripted("worker", wait(go))
-    async with Remit.open(tmp_path, agents=[worker], store=StubbornStore(), slots=1) as remit:
-        first = await remit.start("worker")
-        queued = await remit.start("worker", timeout=60)
-        go.set()
-        result = await asyncio.wait_for(queued.result(), 2)
-        assert (result.stop_reason, result.errors[0].code) == (StopReason.UNAVAILABLE, "STORE_UNAVAILABLE")
-        assert (await first.result()).ok
-    assert len(worker.calls) == 1
-
-
-@pytest.mark.parametrize("content", [b"not a database at all " * 400, b"SQLite format 3\0" + b"\x7f" * 9000], ids=["text", "torn"])
-async def test_damaged_database_is_reported_and_left_unchanged(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / ".remit" / "remit.db"
-    path.parent.mkdir()
-    path.write_bytes(content)
-    with pytest.raises(Unavailable) as caught:
-        async with Remit.open(tmp_path):
-            pass
-    assert (caught.value.code, path.read_bytes()) == ("STORE_UNAVAILABLE", content)
-    assert str(path) in caught.value.advice
 
 
 async def test_database_damaged_while_open_is_reported(tmp_path: Path) -> None:

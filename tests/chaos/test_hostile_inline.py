@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from remit import EventKind, Isolation, Remit, Status, StopReason, agent
+from remit import EventKind, Isolation, Remit, Return, Status, StopReason, agent, run
 from support.hostile import HOSTILE, hostile_agents
 from support.pace import allowed
 
@@ -131,3 +131,47 @@ def test_program_exits_while_its_agents_still_run(tmp_path: Path) -> None:
     command, tests = [sys.executable, "-c", PROGRAM, str(tmp_path)], {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     ended = subprocess.run(command, env=tests, capture_output=True, text=True, timeout=20, check=False)
     assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (0, "3", "")
+
+
+@agent("spins", timeout=0.6)
+async def spins() -> None:
+    while True:
+        pass
+
+
+async def test_two_runtimes_in_one_program_stop_their_own_agents(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    async with Remit.open(tmp_path / "a", agents=[spins]) as one, Remit.open(tmp_path / "b", agents=[spins]) as other:
+        for remit in (one, other):
+            done = await remit.delegate("spins")
+            assert done.status is Status.PARTIAL
+            assert "test_hostile_inline.py" in done.summary
+
+
+def test_busy_agent_is_stopped_on_a_loop_outside_the_main_thread(tmp_path: Path) -> None:
+    thread = threading.Thread(target=lambda: found.append(run("spins", root=tmp_path, agents=[spins])))
+    found: list[Return] = []
+    thread.start()
+    thread.join(20)
+    assert found[0].status is Status.PARTIAL
+    assert "spins blocked the event loop" in found[0].summary
+
+
+@agent("blocks")
+async def blocks() -> None:
+    time.sleep(0.9)  # noqa: ASYNC251 - blocks the loop on purpose
+
+
+@agent("works-a-little")
+async def works_a_little() -> str:
+    time.sleep(0.1)  # noqa: ASYNC251 - blocks the loop on purpose
+    return "done"
+
+
+async def test_block_limit_ignores_time_used_by_other_agents(tmp_path: Path) -> None:
+    """The watchdog stops only an agent that blocks too long by itself. Many short turns in a row are not a block."""
+    async with Remit.open(tmp_path, agents=[blocks, works_a_little], settings={"block_limit_seconds": 0.5}) as remit:
+        everybody = await asyncio.gather(remit.delegate("blocks"), *(remit.delegate("works-a-little") for _ in range(8)))
+    assert everybody[0].status is Status.PARTIAL
+    assert [done.data for done in everybody[1:]] == ["done"] * 8

@@ -25,6 +25,7 @@ ANSWERS = {
     "leave-threads.process": "answered",
     "daemonise-and-answer.process": "answered",
     "shout.process": "answered",
+    "kill-fork-server.process": "answered",
     "flood.process": "answered",
     "ping.process": "CYCLE_DETECTED",
     "call-itself.process": ["CYCLE_DETECTED"] * 50,

@@ -12,48 +12,11 @@ from typing import Any
 
 import pytest
 
-from remit import Context, Handle, LifecycleKind, Owner, Record, Remit, SqliteStore, State, Status, StopReason, agent
-from remit.testing import JumpingClock, Scripted, answer, hang
+from remit import Context, Handle, Owner, Record, Remit, SqliteStore, State, Status, StopReason, agent
+from remit.testing import Scripted, answer
 from support.pace import allowed
 
 # ---- live processes
-
-CROWD = """
-import asyncio, sys, time
-from remit import Remit, agent
-
-@agent("worker")
-async def worker(n: int) -> int:
-    await asyncio.sleep(n * 0.003)
-    return n
-
-async def main():
-    faults, done, end = [], 0, time.monotonic() + 2
-    while time.monotonic() < end:
-        async with Remit.open(sys.argv[1], agents=[worker]) as remit:
-            if not remit.recovered.is_empty:
-                faults.append(str(remit.recovered))
-            for result in await asyncio.gather(*(remit.delegate("worker", n=n, timeout=5) for n in range(3))):
-                done += 1
-                if not result.ok:
-                    faults.append(result.summary)
-    print(done > 0, faults)
-
-asyncio.run(main())
-"""
-
-
-def test_concurrent_processes_never_touch_each_others_work(tmp_path: Path) -> None:
-    crowd = [subprocess.Popen([sys.executable, "-c", CROWD, str(tmp_path)], stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    try:
-        said = [process.communicate(timeout=30)[0].strip() for process in crowd]
-    finally:
-        for process in crowd:
-            process.kill()
-    assert said == ["True []"] * 3
-    store = SqliteStore(tmp_path / ".remit" / "remit.db")
-    assert (store.live(), store.owners()) == ([], [])
-    store.close()
 
 
 class PausedStore(SqliteStore):
@@ -99,28 +62,6 @@ async def test_process_that_starts_during_a_recovery_counts_as_live(tmp_path: Pa
         go.set()
         assert (await started[0].result()).data == "mine"
         await newcomer.close()
-    store.close()
-
-
-async def test_recovery_does_not_report_work_that_ends_meanwhile(tmp_path: Path) -> None:
-    """A delegation that ends between two reads of the store keeps its own outcome and ends once."""
-    go = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    (tmp_path / ".remit").mkdir()
-    store = PausedStore(tmp_path / ".remit" / "remit.db")
-    ended: list[Any] = []
-    async with Remit.open(tmp_path, agents=[Scripted("worker", _after(go))], store=store) as remit:
-        remit.on_event(lambda event: ended.append(event.state), [LifecycleKind.COMPLETED, LifecycleKind.FAILED])
-        handle = await remit.start("worker")
-
-        async def end() -> None:
-            go.set()
-            await handle.result()
-
-        store.between = lambda: asyncio.run_coroutine_threadsafe(end(), loop).result(5)
-        assert (await remit.recover()).is_empty
-        await asyncio.sleep(0.1)
-        assert ended == [State.COMPLETED]
     store.close()
 
 
@@ -238,37 +179,6 @@ async def test_close_during_recovery_leaves_nothing_running(tmp_path: Path) -> N
         assert runs == []
 
 
-async def test_caller_that_is_being_stopped_resumes_no_child(tmp_path: Path) -> None:
-    script = DYING.replace("async def child():", "async def child():\n    print('ready', flush=True)\n    await asyncio.sleep(60)")
-    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path), "{}"], stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220
-    assert process.stdout is not None
-    assert await asyncio.to_thread(process.stdout.readline) == "ready\n"
-    process.kill()
-    process.communicate()
-    ran: list[str] = []
-    begun = asyncio.Event()
-
-    @agent("worker", resumable=True)
-    async def worker(ctx: Context) -> None:
-        begun.set()
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            await ctx.delegate("child")
-
-    @agent("child", resumable=True)
-    async def child() -> None:
-        ran.append("child")
-
-    async with Remit.open(tmp_path, agents=[worker, child]) as remit:
-        (session_id,) = remit.recovered.resumed
-        await begun.wait()
-        await remit.cancel(session_id)
-        await asyncio.sleep(0.3)
-        assert ran == []
-        assert [record.state.is_settled for record in await remit.tree(session_id)] == [True, True]
-
-
 async def test_drained_work_is_not_settled_by_a_late_recovery(tmp_path: Path) -> None:
     @agent("worker", resumable=True)
     async def worker() -> None:
@@ -315,34 +225,6 @@ async def test_resumed_run_keeps_its_files_chunks_and_scratch_folder(tmp_path: P
         events = await remit.events(session_id)
         assert [event.body["chunk"] for event in events if event.kind == "data"] == ["before the crash", "after the crash"]
         assert len({event.number for event in events}) == len(events)
-
-
-async def test_files_written_before_the_crash_count_as_work_of_the_resumed_run(tmp_path: Path) -> None:
-    """Artifacts may be as old as the start of the delegation, which is earlier than the start of its second attempt."""
-    left_behind(tmp_path)
-    clock = JumpingClock()
-    clock.jump(30)  # the project opens 30 seconds after the crash
-
-    @agent("worker", resumable=True, requires_artifacts=True)
-    async def worker() -> str:
-        return "It was written before."
-
-    async with Remit.open(tmp_path, agents=[worker], clock=clock.as_clock()) as remit:
-        (session_id,) = remit.recovered.resumed
-        result = await outcome_of(remit, session_id)
-        assert (result.status, [artifact.path for artifact in result.artifacts]) == (Status.COMPLETED, ["report.md"])
-
-
-async def test_stopped_resumed_run_returns_results_from_before_the_crash(tmp_path: Path) -> None:
-    left_behind(tmp_path)
-    worker = Scripted("worker", hang(), resumable=True)
-    async with Remit.open(tmp_path, agents=[worker]) as remit:
-        (session_id,) = remit.recovered.resumed
-        await worker.called.wait()
-        await remit.cancel(session_id)
-        result = await outcome_of(remit, session_id)
-        assert "report.md" in {artifact.path for artifact in result.artifacts}
-        assert result.data == {"chunks": ["before the crash"], "checkpoint": {"left": None}}
 
 
 async def test_cancel_settles_work_of_a_dead_process_without_running_it(tmp_path: Path) -> None:

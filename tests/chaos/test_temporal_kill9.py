@@ -3,7 +3,6 @@
 import asyncio
 import json
 import random
-import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -11,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from remit import EventKind, Handle, Remit, Return, State, Status, StopReason
+from remit import EventKind, Handle, Remit, Return, State, Status
 from support.lab import is_lab, rounds
 from support.temporal_cluster import HEARTBEAT, Cluster, cluster
 from support.temporal_server import TemporalServer, temporal_server
-from support.worker_processes import WorkerForks, worker_forks
+from support.worker_processes import WorkerForks
 
 AGENTS = """
 @agent("part", resumable=True)
@@ -49,18 +48,6 @@ async def once(ctx: Context, seconds: float) -> int:
     return await parts(ctx, seconds)
 """
 PHASES = ("queued", "starting", "running with finished and running children")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[TemporalServer]:
-    with temporal_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[WorkerForks]:
-    with worker_forks() as forks:
-        yield forks
 
 
 async def phase_of(made: Cluster, remit: Remit, session_id: str, victim: int) -> str:
@@ -122,12 +109,12 @@ async def kill_a_worker(made: Cluster, seed: int) -> tuple[list[str], Counter[st
 
 
 @pytest.mark.timeout(3000 if is_lab() else 120)
-async def test_worker_killed_at_any_moment_loses_and_repeats_nothing(server: TemporalServer, forks: WorkerForks, tmp_path: Path) -> None:
+async def test_worker_killed_at_any_moment_loses_and_repeats_nothing(temporal: TemporalServer, forks: WorkerForks, tmp_path: Path) -> None:
     met: Counter[str] = Counter()
     wrong: list[str] = []
 
     async def one(seed: int) -> None:
-        with cluster(tmp_path / f"seed{seed}", server.address, forks, AGENTS) as made:
+        with cluster(tmp_path / f"seed{seed}", temporal.address, forks, AGENTS) as made:
             faults, phases = await kill_a_worker(made, seed)
         wrong.extend(faults)
         met.update(phases)
@@ -140,41 +127,6 @@ async def test_worker_killed_at_any_moment_loses_and_repeats_nothing(server: Tem
         assert [f"{phase}, {agent}" for phase in PHASES for agent in ("again", "once") if not met[f"{phase}, {agent}"]] == []
 
 
-async def cancel_while_taken_over(made: Cluster, seed: int) -> list[str]:
-    """Kill or drain one of two workers, and cancel each delegation at a seeded moment until the other one has taken all of them over."""
-    chance = random.Random(seed)
-    faults: list[str] = []
-    async with made.restarting(2, slots=3), made.open() as remit:
-        handles = [(agent, await remit.start(agent, seconds=chance.uniform(0.5, 3), timeout=100)) for agent in ("again", "once") * 2]
-        await made.until("begin", 2)
-        await asyncio.sleep(chance.uniform(0, 0.5))
-        made.workers[0].send(chance.choice((signal.SIGKILL, signal.SIGSTOP)))
-
-        async def cancelled(agent: str, handle: Handle) -> None:
-            await asyncio.sleep(chance.uniform(0, HEARTBEAT + 2))
-            await remit.cancel(handle.session_id, "not wanted")
-            result = await handle.result()
-            if result.stop_reason is not StopReason.CANCELLED:
-                faults.append(await checked(remit, result, agent))
-            elif (await remit.describe(handle.session_id)).result != result:
-                faults.append(f"{agent}: the record has another outcome")
-
-        await asyncio.gather(*(cancelled(agent, handle) for agent, handle in handles))
-        made.workers[0].kill()
-        faults += await made.wrong(remit, *(handle for _, handle in handles))
-    return [f"seed {seed}: {fault}" for fault in faults if fault]
-
-
-@pytest.mark.timeout(1500 if is_lab() else 120)
-async def test_delegations_cancelled_during_a_takeover_end_once(server: TemporalServer, forks: WorkerForks, tmp_path: Path) -> None:
-    async def one(seed: int) -> list[str]:
-        with cluster(tmp_path / f"seed{seed}", server.address, forks, AGENTS) as made:
-            return await cancel_while_taken_over(made, seed)
-
-    for seed in range(0, rounds(2, lab=30), 2):
-        assert await asyncio.gather(one(seed), one(seed + 1)) == [[], []]
-
-
 async def reached(phase: str, made: Cluster, remit: Remit, session_id: str) -> None:
     while True:
         if phase == "starting" and (await remit.describe(session_id)).ticket > 0:
@@ -184,11 +136,11 @@ async def reached(phase: str, made: Cluster, remit: Remit, session_id: str) -> N
         await asyncio.sleep(0.001)
 
 
-async def test_worker_killed_while_claiming_or_settling_loses_nothing(server: TemporalServer, forks: WorkerForks, tmp_path: Path) -> None:
+async def test_worker_killed_while_claiming_or_settling_loses_nothing(temporal: TemporalServer, forks: WorkerForks, tmp_path: Path) -> None:
     """These two phases last milliseconds."""
 
     async def one(phase: str, agent: str) -> list[str]:
-        with cluster(tmp_path / f"{phase}-{agent}", server.address, forks, AGENTS) as made:
+        with cluster(tmp_path / f"{phase}-{agent}", temporal.address, forks, AGENTS) as made:
             (victim,) = await made.start()
             async with made.open() as remit:
                 handle = await remit.start(agent, seconds=0, timeout=100)
@@ -239,9 +191,9 @@ asyncio.run(main())
 
 
 async def test_work_of_a_killed_caller_completes_and_is_found_by_id_and_key(
-    server: TemporalServer, forks: WorkerForks, tmp_path: Path
+    temporal: TemporalServer, forks: WorkerForks, tmp_path: Path
 ) -> None:
-    with cluster(tmp_path, server.address, forks, AGENTS) as made:
+    with cluster(tmp_path, temporal.address, forks, AGENTS) as made:
         words = [sys.executable, "-c", CALLER, str(tmp_path), json.dumps(made.settings())]
         caller = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
         assert caller.stdout is not None

@@ -15,8 +15,8 @@ from support import engine_suite, engine_time_suite, engine_tree_suite
 from support.engine_features import engine_cache_suite, engine_composition_suite, engine_group_suite
 from support.engine_suite import ENGINE_CHECKS, Check, OpenRemit
 from support.lab import is_lab
-from support.temporal_server import TemporalServer, temporal_server
-from support.worker_processes import AgentServer, WorkerForks, worker_forks
+from support.temporal_server import TemporalServer
+from support.worker_processes import AgentServer, WorkerForks
 
 CANNOT_HOLD = {
     engine_composition_suite.a_composition_that_is_stopped_hands_back_what_came_before: "a worker gets the delegation only after 0.3 s",
@@ -40,7 +40,6 @@ ELSEWHERE: dict[Check, str] = {
     engine_group_suite.a_slow_run_is_hedged_and_the_loser_is_stopped: "a worker gets the delegation only after 0.3 s",
     engine_time_suite.an_agent_that_ignores_cancellation_is_abandoned_and_reported: "only the worker knows about an abandoned agent",
     engine_time_suite.waiting_for_a_slot_counts_against_the_deadline: "a worker gets the first delegation only after 0.2 s",
-    engine_tree_suite.an_agent_that_has_ended_can_delegate_no_more: IN_TEST,
     engine_tree_suite.an_agent_that_leaves_the_program_ends_only_itself: IN_TEST,
     engine_tree_suite.a_result_that_cannot_be_stored_is_an_invalid_return: IN_TEST,
 }
@@ -63,32 +62,20 @@ SAMPLE = {
 """`make test` runs these over worker processes and the others in one process. `make lab` runs all of them over both."""
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[TemporalServer]:
-    with temporal_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[WorkerForks]:
-    with worker_forks() as forks:
-        yield forks
-
-
-def _settings(root: Path, server: TemporalServer, settings: dict[str, Any]) -> dict[str, Any]:
+def _settings(root: Path, temporal: TemporalServer, settings: dict[str, Any]) -> dict[str, Any]:
     project = f"p{hashlib.sha256(str(root).encode()).hexdigest()[:12]}"
     return {
         "builtin_agents": BUILT_IN,
         **settings,
-        "engine": {"kind": "temporal", "project": project, "temporal": {"address": server.address}},
+        "engine": {"kind": "temporal", "project": project, "temporal": {"address": temporal.address}},
     }
 
 
 @pytest.fixture
-def one_process(server: TemporalServer) -> OpenRemit:
+def one_process(temporal: TemporalServer) -> OpenRemit:
     @asynccontextmanager
     async def opened(root: Path, agents: list[Any], **settings: Any) -> AsyncIterator[Remit]:
-        async with Remit.open(root, agents=agents, settings=_settings(root, server, settings)) as remit:
+        async with Remit.open(root, agents=agents, settings=_settings(root, temporal, settings)) as remit:
             await remit.work()
             yield remit
 
@@ -96,12 +83,12 @@ def one_process(server: TemporalServer) -> OpenRemit:
 
 
 @pytest.fixture
-def two_workers(server: TemporalServer, forks: WorkerForks) -> Iterator[OpenRemit]:
+def two_workers(temporal: TemporalServer, forks: WorkerForks) -> Iterator[OpenRemit]:
     """Each worker has its own slots, so a check that counts slots uses a single worker."""
 
     @asynccontextmanager
     async def opened(root: Path, agents: list[Any], **settings: Any) -> AsyncIterator[Remit]:
-        serving, chosen = AgentServer(folder, agents), _settings(root, server, settings)
+        serving, chosen = AgentServer(folder, agents), _settings(root, temporal, settings)
         count = 1 if "slots_total" in settings else 2
         started = [forks.start(root, chosen, specs=serving.specs, socket=serving.socket) for _ in range(count)]
         try:

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -12,23 +11,15 @@ import pytest
 from remit import MemoryStore, Remit
 from support.engine_suite import DURABILITY_CHECKS, ENGINE_CHECKS, Check, OpenRemit
 from support.memory_engine import MemoryEngine
-from support.postgres import new_schema, postgres_server
+from support.postgres import new_schema
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[str]:
-    with postgres_server() as server:
-        yield server.url
-
-
-@pytest.fixture(params=["sqlite", "sqlite-power", "memory", "memory-engine", "postgres"])
+@pytest.fixture(params=["sqlite", "sqlite-power", "memory-engine", "postgres"])
 def open_remit(request: pytest.FixtureRequest) -> OpenRemit:
-    store, schema = MemoryStore(), new_schema()
-    url = request.getfixturevalue("postgres") if request.param == "postgres" else ""
+    schema = new_schema()
+    url = request.getfixturevalue("postgres").url if request.param == "postgres" else ""
 
     def open_one(root: Path, agents: list[Any], **settings: Any) -> AbstractAsyncContextManager[Remit]:
-        if request.param == "memory":
-            return Remit.open(root, agents=agents, settings=settings, store=store)
         if request.param == "memory-engine":
             return Remit.open(root, agents=agents, settings=settings, store=MemoryStore(), engine=MemoryEngine)
         if request.param == "postgres":

@@ -1,6 +1,5 @@
 """Every store passes every check of `remit.testing.store_suite`."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,13 +7,7 @@ import pytest
 from remit import MemoryStore, SqliteStore
 from remit.testing import STORE_CHECKS
 from remit.testing.store_suite import Check, OpenStore
-from support.postgres import new_schema, postgres_server
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[str]:
-    with postgres_server() as server:
-        yield server.url
+from support.postgres import new_schema
 
 
 @pytest.fixture(params=["sqlite", "sqlite-power", "memory", "postgres"])
@@ -22,7 +15,7 @@ def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStore:
     if request.param == "postgres":
         from remit.stores.postgres import PostgresStore
 
-        url, schema = request.getfixturevalue("postgres"), new_schema()
+        url, schema = request.getfixturevalue("postgres").url, new_schema()
         return lambda: PostgresStore(url, schema=schema)
     if request.param == "memory":
         first = MemoryStore()

@@ -1,9 +1,8 @@
 """A project that serves A2A over all three bindings on loopback, in this process, and clients of the SDK."""
 
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,7 @@ DELEGATE_ONLY = frozenset({Permission.DELEGATE})
 @dataclass
 class Harness:
     remit: Remit
-    service: Any
     authenticator: Any
-    api: Any
     url: str
     grpc_address: str
     closing: contextlib.AsyncExitStack
@@ -32,72 +29,31 @@ class Harness:
 
     async def client(self, binding: str = "JSONRPC", token: str | None = None, *, streaming: bool = True) -> Any:
         """A client of the SDK, configured by the served agent card."""
-        import grpc.aio
-        import httpx
-        from a2a.client import ClientConfig, ClientFactory
-        from a2a.client.card_resolver import A2ACardResolver
+        from support.apis.over_a2a import sdk_client
 
-        headers = {"Authorization": f"Bearer {token or self.token()}"}
-        http = await self.closing.enter_async_context(httpx.AsyncClient(headers=headers, timeout=30))
-        card = await A2ACardResolver(http, self.url).get_agent_card()
-        config = ClientConfig(
-            streaming=streaming,
-            httpx_client=http,
-            grpc_channel_factory=grpc.aio.insecure_channel,
-            supported_protocol_bindings=[binding],
-        )
-        client = ClientFactory(config).create(card, [_Bearer(token or self.token())])
-        self.closing.push_async_callback(client.close)
-        return client
-
-
-class _Bearer:
-    """Sends the token over gRPC, where HTTP client headers do not apply."""
-
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    async def before(self, args: Any) -> None:
-        from a2a.client import ClientCallContext
-
-        args.context = args.context or ClientCallContext()
-        args.context.service_parameters = {**(args.context.service_parameters or {}), "authorization": f"Bearer {self._token}"}
-
-    async def after(self, args: Any) -> None:
-        pass
+        return await sdk_client(self.closing, self.url, token or self.token(), binding, streaming=streaming)
 
 
 @contextlib.asynccontextmanager
 async def a2a_harness(
-    root: Path, functions: Sequence[Any] = (), *, is_public: bool = False, tls: Any = None, **settings: Any
+    root: Path, functions: Sequence[Any] = (), *, is_public: bool = False, tls: tuple[Path, Path] | None = None, **settings: Any
 ) -> AsyncIterator[Harness]:
-    import grpc.aio
-    from starlette.applications import Starlette
-
-    from remit.server.a2a.api import OPEN_PATHS, A2aApi
-    from remit.server.grpc.auth_interceptor import AuthInterceptor
-    from remit.server.http.http_server import HttpServer
-    from remit.server.http.middleware import AuthMiddleware
-    from support.server import Authenticator, Service
+    """`tls`: a certificate and its key."""
+    from remit.server.run import Apis, bound_apis
 
     root.mkdir(exist_ok=True)  # noqa: ASYNC240 - nothing else runs here yet
+    serve: dict[str, Any] = {"apis": ["grpc", "a2a"], "http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}
+    if tls is not None:
+        serve |= {"tls_certificate": str(tls[0]), "tls_key": str(tls[1])}
     async with contextlib.AsyncExitStack() as closing:
-        remit = await closing.enter_async_context(Remit.open(root, agents=functions, settings={"builtin_agents": [], **settings}))
-        service = Service(remit)
-        authenticator = Authenticator(remit.folder, remit.settings.serve, running=remit.engine.find)
-        listening = socket.create_server(("127.0.0.1", 0))
-        url = f"{'http' if tls is None else 'https'}://127.0.0.1:{listening.getsockname()[1]}"
-        server = grpc.aio.server(interceptors=[AuthInterceptor(authenticator)])
-        port = server.add_insecure_port("127.0.0.1:0")
-        api = A2aApi(service, remit.settings.serve, base_url=lambda: url, grpc_url=lambda: f"127.0.0.1:{port}", is_public=is_public)
-        api.add_to(server)
-        await server.start()
-        closing.push_async_callback(server.stop, 0.2)
-        app = AuthMiddleware(Starlette(routes=api.routes), authenticator, remit.settings.serve, open_paths=OPEN_PATHS)
-        http = HttpServer(app, tls=tls)
-        await http.start([listening])
-        closing.push_async_callback(http.stop, 0.2)
-        yield Harness(remit, service, authenticator, api, url, f"127.0.0.1:{port}", closing)
+        remit = Remit.open(root, agents=functions, settings={"builtin_agents": [], "serve": serve, **settings})
+        bound = closing.enter_context(bound_apis(remit.settings.serve, root))
+        await closing.enter_async_context(remit)
+        apis = await closing.enter_async_context(Apis(remit, replace(bound, is_local=not is_public)))
+        assert apis.http_address is not None
+        assert apis.grpc_address is not None
+        async with contextlib.AsyncExitStack() as clients:
+            yield Harness(remit, apis.authenticator, apis.http_address, apis.grpc_address, clients)
 
 
 def message(text: str = "", data: Any = None, *, message_id: str = "", skill: str | None = None, **fields: Any) -> Any:

@@ -5,7 +5,6 @@ import inspect
 import json
 import os
 import re
-import signal
 import sys
 import time
 from pathlib import Path
@@ -23,7 +22,6 @@ from acp.schema import (  # noqa: E402
     AuthMethodAgent,
     Implementation,
     InitializeResponse,
-    LoadSessionResponse,
     NewSessionResponse,
     PermissionOption,
     PromptResponse,
@@ -58,10 +56,6 @@ def asking_modes(current: str) -> list[SessionConfigOptionSelect]:
     return [SessionConfigOptionSelect(type="select", id="mode", category="mode", name="Mode", current_value=current, options=modes)]
 
 
-def write_half() -> None:
-    Path("half-written.txt").write_text("half")
-
-
 class Scripted(acp.Agent):
     def __init__(self) -> None:
         self.cancelled = asyncio.Event()
@@ -79,7 +73,7 @@ class Scripted(acp.Agent):
         version = 99 if MODE == "other-version" else 1
         return InitializeResponse(
             protocol_version=version,
-            agent_capabilities=AgentCapabilities(load_session=MODE.startswith("loads")),
+            agent_capabilities=AgentCapabilities(load_session=False),
             auth_methods=ways,
             agent_info=Implementation(name="OpenCode", version="1") if MODE == "opencode-of-old" else None,
         )
@@ -92,12 +86,6 @@ class Scripted(acp.Agent):
         option = SessionConfigOptionSelect(type="select", id="model", category="model", name="Model", current_value="small", options=models)
         offered = [option, *asking_modes("build")] if MODE == "in-another-mode" else [option]
         return NewSessionResponse(session_id=f"conversation-{os.getpid()}", config_options=offered)
-
-    async def load_session(self, cwd: str, session_id: str, **_: Any) -> LoadSessionResponse:
-        log(method="load", session=session_id)
-        await self.say(session_id, "This was said long ago.")
-        await self.client.session_update(session_id, UsageUpdate(session_update="usage_update", used=500, size=1000))
-        return LoadSessionResponse()
 
     async def set_config_option(self, config_id: str, session_id: str, value: Any, **_: Any) -> SetSessionConfigOptionResponse:
         log(method="set", option=config_id, value=value)
@@ -122,14 +110,6 @@ class Scripted(acp.Agent):
     async def answer(self, session: str, text: str) -> None:
         await self.say(session, return_for(self.prompts[0]))
 
-    async def prose(self, session: str, text: str) -> None:
-        if "could not be accepted" in text:
-            await self.answer(session, text)
-        else:
-            await self.say(session, "All of it is done, believe me.")
-
-    loads_prose = prose
-
     async def tools(self, session: str, text: str) -> None:
         await self.say(session, "Let me look at the file first. ")
         await self.client.session_update(session, acp.update_agent_thought_text('{"status": "a thought"}'))
@@ -152,33 +132,9 @@ class Scripted(acp.Agent):
         outcomes.append(none.outcome.outcome)
         await self.say(session, return_for(text, data=outcomes))
 
-    async def silence(self, session: str, text: str) -> str:
-        write_half()
-        await self.say(session, "I begin.")
-        await self.cancelled.wait()
-        return "cancelled"
-
-    async def ignores_cancel(self, session: str, text: str) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        write_half()
-        await asyncio.sleep(600)
-
-    async def hands_in(self, session: str, text: str) -> str | None:
-        if len(self.prompts) == 1:
-            await self.say(session, "I begin.")
-            await self.cancelled.wait()
-            return "cancelled"
-        late = [{"type": "timeout", "message": "Half is missing", "code": "TIMEOUT", "recoverable": True, "recommendation": "Go on."}]
-        await self.say(session, return_for(self.prompts[0], status="partial", errors=late, data="handed in"))
-        return None
-
     async def refuses(self, session: str, text: str) -> str:
         await self.say(session, "I will not do that.")
         return "refusal"
-
-    async def out_of_tokens(self, session: str, text: str) -> str:
-        await self.say(session, '{"status": "comp')
-        return "max_tokens"
 
     async def errs(self, session: str, text: str) -> None:
         raise RequestError(-32603, "Internal error", {"details": "the model is down"})
@@ -188,18 +144,9 @@ class Scripted(acp.Agent):
         sys.stderr.flush()
         os._exit(7)
 
-    async def loads_later(self, session: str, text: str) -> None:
-        if "interrupted" not in text:
-            await self.cancelled.wait()
-        await self.say(session, return_for(text, data="went on"))
-
     async def spends(self, session: str, text: str) -> None:
         await self.client.session_update(session, UsageUpdate(session_update="usage_update", used=700, size=1000))
         await self.cancelled.wait()
-
-    async def half_a_line(self, session: str, text: str) -> None:
-        os.write(1, b'{"jsonrpc": "2.0", "method": "session/up')
-        os._exit(3)
 
     async def endless_line(self, session: str, text: str) -> None:
         os.set_blocking(1, True)
@@ -230,8 +177,6 @@ def greet_strangely() -> None:
     if MODE == "mute":
         print("loading…", flush=True)
         time.sleep(600)
-    if MODE == "dies-first":
-        sys.exit("no such model")
 
 
 if __name__ == "__main__":

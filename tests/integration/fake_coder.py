@@ -65,10 +65,6 @@ def main() -> None:
                 os.close(fd)
             case {"exit": code}:
                 sys.exit(code)
-            case {"rollout": lines}:
-                place = Path(os.environ["CODEX_HOME"], "sessions/2026/01/31/rollout-x-1.jsonl")
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
             case {"file": text}:
                 Path(os.environ["REMIT_RETURN_FILE"]).write_text(text.replace("$RETURN", valid_return()))
             case {"err": text}:

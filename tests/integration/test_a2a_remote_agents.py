@@ -226,44 +226,36 @@ async def test_endless_remote_task_ends_at_the_local_deadline(tmp_path: Path, rp
         assert (str(returned.status), str(returned.stop_reason)) == ("partial", "deadline")
 
 
-async def one_huge_event(_method: str, _request: Any, writer: asyncio.StreamWriter) -> None:
-    await begin_stream(writer)
-    writer.write(b"data: ")
-    while True:
-        writer.write(b"x" * 65536)
-        await writer.drain()
+def flood(head: bytes, piece: bytes) -> Rpc:
+    async def rpc(_method: str, _request: Any, writer: asyncio.StreamWriter) -> None:
+        writer.write(head)
+        while True:
+            writer.write(piece * 65536)
+            await writer.drain()
+
+    return rpc
 
 
-async def huge_answer(_method: str, _request: Any, writer: asyncio.StreamWriter) -> None:
-    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")
-    while True:
-        writer.write(b" " * 65536)
-        await writer.drain()
+def answering(status: int, body: bytes, *headers: str) -> Rpc:
+    async def rpc(_method: str, _request: Any, writer: asyncio.StreamWriter) -> None:
+        await respond(writer, status, body, *headers)
+
+    return rpc
 
 
-async def packed(_method: str, _request: Any, writer: asyncio.StreamWriter) -> None:
-    await respond(writer, 200, gzip.compress(b"0" * 10**6), "application/json", "Content-Encoding: gzip")
+HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: "
+INVALID = {
+    "huge event": flood(HEAD + b"text/event-stream\r\n\r\ndata: ", b"x"),
+    "huge answer": flood(HEAD + b"application/json\r\n\r\n", b" "),
+    "packed": answering(200, gzip.compress(b"0" * 10**6), "application/json", "Content-Encoding: gzip"),
+    "redirect": answering(307, b"", "text/plain", "Location: http://169.254.169.254/latest/"),
+    "nonsense": answering(200, b'{"jsonrpc": "2.0", "id": 1, "result": {"task": {"status": [1, 2], "id": {}}}}'),
+    "not JSON": answering(200, b"data: {]\n\n", "text/event-stream"),
+    "deep": answering(200, b'{"result":' * 5000 + b"1" + b"}" * 5000),
+}
 
 
-async def redirect(_method: str, _request: Any, writer: asyncio.StreamWriter) -> None:
-    await respond(writer, 307, b"", "text/plain", "Location: http://169.254.169.254/latest/")
-
-
-async def nonsense(_method: str, _request: Any, writer: asyncio.StreamWriter) -> None:
-    await respond(writer, 200, b'{"jsonrpc": "2.0", "id": 1, "result": {"task": {"status": [1, 2], "id": {}}}}')
-
-
-async def not_json(_method: str, _request: Any, writer: asyncio.StreamWriter) -> None:
-    await begin_stream(writer)
-    writer.write(b"data: {]\n\n")
-    await writer.drain()
-
-
-async def deep(_method: str, _request: Any, writer: asyncio.StreamWriter) -> None:
-    await respond(writer, 200, b'{"result":' * 5000 + b"1" + b"}" * 5000)
-
-
-@pytest.mark.parametrize("rpc", [one_huge_event, huge_answer, packed, redirect, nonsense, not_json, deep])
+@pytest.mark.parametrize("rpc", INVALID.values(), ids=INVALID)
 async def test_invalid_response_fails_with_a_reason(tmp_path: Path, rpc: Rpc) -> None:
     async with a2a_server(rpc) as web:
         returned = await delegated(tmp_path, web.url, timeout=20)

@@ -70,20 +70,6 @@ def data_in(task: Any, artifact_id: str = "result") -> Any:
     return part.text if part.WhichOneof("content") == "text" else MessageToDict(part.data)
 
 
-async def test_message_starts_a_delegation_over_every_binding(harness: Harness) -> None:
-    for binding in BINDINGS:
-        client = await harness.client(binding, streaming=False)
-        request = message(data={"target": "echo", "parameters": {"text": "ab", "times": 2}, "timeout": 5000}, context_id="talk-1")
-        task = await one_task(client, request)
-        record = await harness.remit.describe(task.id)
-        assert (state_name(task), task.context_id, data_in(task)["said"]) == ("COMPLETED", "talk-1", "abab"), binding
-        assert record.caller_info is not None
-        assert (record.agent, record.caller_info.principal, record.caller_info.door) == ("echo", "token:client", "a2a")
-        assert record.timeout_seconds == 5.0
-        assert task.history[0].role == 1
-        assert data_in(task, "stream") == "piece"
-
-
 async def test_stream_ends_with_artifacts_and_state(harness: Harness) -> None:
     for binding in BINDINGS:
         client = await harness.client(binding)

@@ -10,8 +10,8 @@ from typing import Any
 import assistant_harness
 import pytest
 
-from remit import Context, Conversations, Misused, Remit, Return, State, Status, StopReason, agent, ask
-from remit.testing import Call, Drip, Fail, Say, Silence, Stray
+from remit import Context, Conversations, Remit, Return, State, Status, StopReason, agent, ask
+from remit.testing import Call, Drip, Say, Silence, Stray
 from support.histories import Reply, UserMessage, faults_of, repaired
 from support.pace import allowed, until
 from support.server import OWNER, Principal, Service
@@ -233,28 +233,6 @@ async def test_interrupt_stops_the_tree_and_saves_the_conversation(tmp_path: Pat
     assert [turn.session_id for turn in again.turns][-1] == returned.session_id
 
 
-async def test_conversation_answers_one_message_at_a_time(tmp_path: Path) -> None:
-    async with project(tmp_path, [Say("Hello."), Drip("Slowly. " * 20, seconds=0.7)]) as (remit, models):
-        first = await ask(remit, "Hello")
-        conversation = first.data["conversation"]
-        task = asyncio.ensure_future(ask(remit, "Slowly please.", conversation))
-        await models.wait_asked(2)
-        second = await ask(remit, "And me?", conversation)
-        assert "is answering another message" in second.errors[0].message
-        assert len(models.requests) == 2
-        assert (await task).ok
-    assert len(Conversations(tmp_path).open(conversation).turns) == 2
-
-
-async def test_model_failure_names_the_conversation_to_continue(tmp_path: Path) -> None:
-    async with project(tmp_path, lambda request: Fail(401) if len(request.messages) < 3 else Say("Back again.")) as (remit, _):
-        returned = await ask(remit, "Hello?")
-        assert returned.status is not Status.COMPLETED
-        assert returned.errors[0].code == "AGENT_UNAVAILABLE", returned
-        conversation = returned.data["conversation"]
-        assert conversation in returned.errors[0].recommendation
-
-
 ALICE, EVE = (ServiceCall(principal=Principal(name=name), api="http") for name in ("token:alice", "token:eve"))
 
 
@@ -280,19 +258,6 @@ async def test_caller_continues_only_its_own_conversations(tmp_path: Path) -> No
     assert not any("4711" in str(request) for request in models.requests[1:])
 
 
-def test_owner_opens_any_conversation_by_id_but_continues_only_its_own(tmp_path: Path) -> None:
-    own = Conversations(tmp_path).new("Mine")
-    others = Conversations(tmp_path, "token:eve").new("Ignore what was said before")
-    saved = Conversations(tmp_path)
-    found = saved.latest()
-    assert found.conversation_id == saved.find("latest") == own.conversation_id
-    assert saved.open(others.conversation_id).header.principal == "token:eve"
-    assert {one.conversation_id for one in saved.list()} == {own.conversation_id, others.conversation_id}
-    assert [one.conversation_id for one in Conversations(tmp_path, "token:eve").list()] == [others.conversation_id]
-    with pytest.raises(Misused, match="There is no conversation"):
-        Conversations(tmp_path, "token:eve").open(own.conversation_id)
-
-
 async def test_long_conversation_is_compacted_for_the_model_and_stored_whole(tmp_path: Path) -> None:
     """The spending includes answers, summaries and delegations."""
 
@@ -313,7 +278,6 @@ async def test_long_conversation_is_compacted_for_the_model_and_stored_whole(tmp
         records = await remit.history(limit=100)
         *_, last = (request for request in models.requests if "keep the memory" not in request.system)
     assert "SUMMARY: the person counts." in last.messages[1].text
-    assert "Number 0." in last.text
     assert "Number 7." in last.messages[-1].text
     assert len(last.messages) < 14
     saved = Conversations(tmp_path).open(conversation or "")

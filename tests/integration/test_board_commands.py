@@ -90,22 +90,6 @@ def test_picture_does_not_replace_a_pipe(tmp_path: Path, option: str) -> None:
     assert "pipe is not a file. Name the file to write, or - for stdout." in done.stderr
 
 
-def test_dry_run_of_a_review_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    task(tmp_path, text=["First"])
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    assert task(tmp_path, review="1", dry_run=True) == 0
-    assert "Would review task 1" in capsys.readouterr().out
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
-
-
-def test_missing_board_is_shown_as_empty(tmp_path: Path) -> None:
-    (tmp_path / ".remit").mkdir()
-    observed = remit(tmp_path, "board")
-    assert observed.returncode == 0
-    assert observed.stdout.startswith('This project has no board yet. `remit task "TEXT"` records')
-    assert not (tmp_path / "specs").exists()
-
-
 def test_more_than_five_tasks_need_confirmation(tmp_path: Path) -> None:
     from remit import Board, NewTask, abandon_tasks, add_task
 

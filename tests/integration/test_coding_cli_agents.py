@@ -19,7 +19,6 @@ from remit import AgentCrashed, Failed, Remit, Settings, Status, StopReason, Una
 from remit.agents.coding.coding_agent import CodingAgent
 from remit.agents.command import STARTED_AGAIN
 from remit.agents.definition import definition_of
-from remit.core.context import Repair
 from support.pace import allowed
 from support.witness import LoopWatch
 
@@ -97,16 +96,6 @@ async def test_final_message_is_the_answer_and_tokens_are_counted_once(harness: 
     assert harness.backend.saved == {"vendor": "claude", "session": "c-1", "tokens": 120}
 
 
-@pytest.mark.parametrize("vendor", ["claude", "codex"])
-async def test_saved_session_of_the_same_vendor_is_resumed(harness: CodingHarness, vendor: str) -> None:
-    harness.backend.saved = {"vendor": vendor, "session": "c-1", "tokens": 5}
-    await harness.ask([INIT, result("Done.")])
-    (call,) = harness.calls()
-    assert resumed(call) == ("c-1" if vendor == "claude" else None)
-    assert call["prompt"].startswith("You were interrupted in this session.") is (vendor == "claude")
-    assert "Say hello." in call["prompt"]
-
-
 async def test_session_lost_by_the_vendor_is_restarted(harness: CodingHarness) -> None:
     harness.backend.saved = {"vendor": "claude", "session": "c-0", "tokens": 5}
     lost = ["No conversation found with session ID: c-0"]
@@ -115,44 +104,6 @@ async def test_session_lost_by_the_vendor_is_restarted(harness: CodingHarness) -
     first, second = harness.calls()
     assert (resumed(first), resumed(second)) == ("c-0", None)
     assert second["prompt"].startswith("## Task")
-
-
-async def test_invalid_answer_is_repaired_in_the_same_session(harness: CodingHarness) -> None:
-    """The repair prompt contains only the faults. Codex reports totals per session: only the difference is charged."""
-
-    def turn(tokens: int) -> list[Any]:
-        output = {"type": "item.completed", "item": {"type": "agent_message", "text": "Done."}}
-        usage = {"input_tokens": tokens, "cached_input_tokens": 3, "output_tokens": 0}
-        return [{"type": "thread.started", "thread_id": "x-1"}, output, {"type": "turn.completed", "usage": usage}]
-
-    agent = harness.agent(turn(600), turn(750), kind="codex")
-    assert await agent.perform(harness.backend.context(), TASK) == "Done."
-    harness.backend.repair = Repair(faults=("Return is not valid JSON",), original="Done.")
-    await agent.perform(harness.backend.context(), TASK)
-    _, second = harness.calls()
-    assert second["argv"][-3:] == ["resume", "x-1", "-"]
-    assert "Return is not valid JSON" in second["prompt"]
-    assert "Say hello." not in second["prompt"]
-    assert harness.spent() == [(600, 0.0), (150, 0.0)]
-
-
-async def test_usage_recorded_just_before_codex_ends_is_counted(harness: CodingHarness) -> None:
-    def request(total: int) -> dict[str, Any]:
-        info = {"last_token_usage": {"input_tokens": 70, "output_tokens": 5}, "total_token_usage": {"total_tokens": total}}
-        return {"payload": {"type": "token_count", "info": info}}
-
-    turn = [{"type": "thread.started", "thread_id": "x-1"}, {"rollout": [request(75), request(75), request(150)]}, {"exit": 1}]
-    with pytest.raises(AgentCrashed):
-        await harness.ask(turn, kind="codex", environment={"CODEX_HOME": str(harness.root / "codex")})
-    assert harness.spent() == [(75, 0.0), (75, 0.0)]
-
-
-async def test_return_printed_before_a_stop_is_used(harness: CodingHarness) -> None:
-    """The text is withheld from the stream and must not be lost."""
-    performing = await harness.begin([INIT, message("$RETURN"), {"sleep": 60}], until="spend")
-    await asyncio.sleep(0.2)
-    await cancelled(performing)
-    assert '"status": "completed"' in str(harness.noted("emit"))
 
 
 # ---- start
@@ -181,15 +132,6 @@ async def test_vendor_variables_and_long_prompts_reach_the_agent(harness: Coding
 
 
 # ---- the soft deadline
-
-
-async def test_agent_is_interrupted_and_asked_to_hand_in_at_the_soft_deadline(harness: CodingHarness) -> None:
-    performing = await harness.begin([INIT, message("Working."), {"sleep": 60}], [INIT, result("Handed in.")])
-    harness.backend.tell_hand_in()
-    assert await asyncio.wait_for(performing, 60) == "Handed in."
-    _, second = harness.calls()
-    assert resumed(second) == "c-1"
-    assert "Return your result so far" in second["prompt"]
 
 
 # ---- errors

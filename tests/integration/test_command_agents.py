@@ -39,7 +39,7 @@ async def test_command_gets_its_task_by_argument_stdin_or_file(tmp_path: Path, c
     [
         (["echo"], {"task": "x" * 200_000}, "stdin"),
         (["cat"], {"words": "no task"}, "task: it is required"),
-        (["wc", "-l", "{path}"], {"task": "Count."}, "path: required"),
+        (["wc", "-l", "{path}"], {"task": "Count."}, "path: it is required"),
     ],
     ids=["too long for an argument", "no task", "no parameter"],
 )
@@ -202,10 +202,9 @@ async def test_exit_without_a_return_is_a_crash_with_its_cause(tmp_path: Path, s
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        ("no-such-program", "was not found"),
-        ("./there-not", "was not found"),
-        ("./plain.txt", "cannot be executed"),
-        ("./empty", "cannot be executed"),
+        ("no-such-program", "cannot be started: No such file"),
+        ("./plain.txt", "cannot be started: Permission denied"),
+        ("./empty", "cannot be started: Exec format error"),
     ],
 )
 async def test_command_that_cannot_start_is_unavailable_with_advice(tmp_path: Path, command: str, expected: str) -> None:

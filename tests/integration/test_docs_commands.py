@@ -20,7 +20,7 @@ from support import cli
 from support.cli import ALIASES
 
 DATA: dict[str, Callable[[str], Any]] = {"json": json.loads, "yaml": yaml.safe_load, "toml": tomllib.loads}
-ABSENT = "which is not an agent|was not found|has no server|is not set|set model|add model"
+ABSENT = "cannot carry it out|cannot be started|which is not an agent|has no server|is not set|set model|add model"
 """Problems of settings that are shown alone."""
 
 

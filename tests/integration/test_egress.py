@@ -185,12 +185,6 @@ async def test_url_in_a_search_query_is_not_a_search_result(
     assert outgoing(server) == []
 
 
-async def test_url_known_to_the_model_needs_no_approval_before_a_file_is_read(project: Path, server: WebServer) -> None:
-    async with assistant(project, fetch(f"{server.url}/linked")) as remit:
-        returned = await ask(remit, "What do the owls say?")
-        assert [one.ok for one in await results(remit, returned)] == [True]
-
-
 @pytest.mark.parametrize("says", [True, False])
 async def test_approval_is_asked_once_per_host(project: Path, server: WebServer, says: bool) -> None:
     person = Person(says=says)

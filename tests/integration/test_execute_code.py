@@ -70,21 +70,6 @@ async def test_failing_program_is_a_failed_delegation_with_its_stderr(remit: Rem
     assert "launcher" not in str(data)
 
 
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [
-        ("exit()", 0),
-        ("import sys; sys.exit(7)", 7),
-        ("raise SystemExit('gone')", 1),
-        ("import os; os._exit(9)", 9),
-        ("raise SystemExit(10 ** 30)", 255),
-    ],
-)
-async def test_exit_code_is_reported(remit: Remit, code: str, status: int) -> None:
-    _, data = await executed(remit, code)
-    assert data["exitCode"] == status
-
-
 @pytest.mark.skipif(node() is None, reason="needs Node")
 async def test_javascript_runs_as_script_and_as_module(remit: Remit) -> None:
     _, required = await executed(remit, "console.log(require('./data.json').answer)", language="js", files={"data.json": '{"answer": 42}'})

@@ -86,13 +86,6 @@ def test_unapproved_flow_is_listed_and_refused(project: Path) -> None:
     assert run_json("run", "words", "folder=notes", cwd=project, code=5)["errors"][0]["code"] == "NOT_TRUSTED"
 
 
-@pytest.mark.usefixtures("untrusted")
-def test_flow_file_of_the_project_needs_approval(project: Path) -> None:
-    (project / "elsewhere.toml").write_text(WORDS)
-    assert "elsewhere.toml is not approved" in run("run", "elsewhere.toml", "folder=notes", cwd=project).stderr
-    assert run("run", "elsewhere.toml", "folder=notes", "--trust", cwd=project).code == 0
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -111,13 +104,6 @@ async def test_invalid_flow_is_reported_and_others_load(project: Path, text: str
         assert remit.directory.find("flow.words") is not None
         (found,) = [one for one in remit.directory.problems if "faulty.toml" in one]
         assert problem in found
-
-
-async def test_symlink_out_of_the_project_is_not_a_flow(project: Path, tmp_path: Path) -> None:
-    (tmp_path / "outside.toml").write_text(WORDS)
-    (project / ".remit" / "flows" / "linked.toml").symlink_to(tmp_path / "outside.toml")
-    async with Remit.open(project) as remit:
-        assert remit.directory.find("flow.linked") is None
 
 
 async def test_nested_flows_use_no_depth_and_cycles_are_refused(project: Path) -> None:

@@ -110,16 +110,6 @@ async def test_path_outside_the_workspace_writes_nothing(tmp_path: Path, name: s
     assert os.listdir(tmp_path) == ["project"]
 
 
-async def test_symlinked_folder_is_not_written_through(tmp_path: Path) -> None:
-    root, outside = tmp_path / "project", tmp_path / "outside"
-    root.mkdir()
-    outside.mkdir()
-    (root / "link").symlink_to(outside)
-    done, _ = await generated(root, files(**{"link/a.py": GOOD}), overwrite=True)
-    assert done.status is Status.PARTIAL, done
-    assert not os.listdir(outside)
-
-
 async def test_existing_file_is_replaced_only_on_request(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("mine = True\n")
     done, requests = await generated(tmp_path, files(**{"a.py": GOOD, "b.py": GOOD}), files="a.py,")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from grpc_harness import Harness, grpc_harness
 
-from remit import Client, DelegateError, Misused, discover
+from remit import Client, DelegateError, discover
 from support.server import Credentials
 
 READ: Any = {"target": "worker", "operation": "read_file", "parameters": {"path": "a.txt"}}
@@ -51,14 +51,6 @@ async def test_invalid_request_raises_the_code_of_the_delegate_tool(harness: Har
             with pytest.raises(DelegateError) as found:
                 await client.delegate(**request)
             assert found.value.code == code, request
-
-
-def test_invalid_address_or_option_is_refused_at_once() -> None:
-    for address in ("", "nowhere", "host:port", "unix:", "http://x:1/y"):
-        with pytest.raises(Misused):
-            Client(address)
-    with pytest.raises(Misused, match="grace_seconds"):
-        Client("unix:/nowhere", grace_seconds=-1)
 
 
 async def test_server_of_a_project_is_found_by_its_folder(harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

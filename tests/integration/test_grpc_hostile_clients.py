@@ -84,7 +84,7 @@ async def test_server_does_not_wait_for_a_missing_request(harness: Harness, monk
     async with asyncio.timeout(60):
         calls = [port() for _ in range(50)]
         reported = {(await call.code()).name for call in calls}
-    assert reported == {"UNAUTHENTICATED", "RESOURCE_EXHAUSTED"}  # after too many failures the client must wait
+    assert reported == {"UNAUTHENTICATED"}
     monkeypatch.setattr("remit.server.grpc.auth_interceptor.READ_SECONDS", 0.2)
     error = await refusal((await harness.channel()).stream_unary(method)())
     assert (error.code().name, trailer(error, "remit-code")) == ("DEADLINE_EXCEEDED", "TIMEOUT")

@@ -66,14 +66,6 @@ async def test_registered_agent_is_listed_works_and_is_removed_on_exit(harness: 
     assert refused.errors[0].code == "INVALID_TARGET"
 
 
-async def test_parameters_against_the_schema_are_refused_before_dispatch(harness: Harness) -> None:
-    remote = await joined(harness, schema=SCHEMA)
-    for wrong in ({}, {"text": 7}, {"text": "a", "more": 1}):
-        refused = await harness.remit.delegate("words.count", parameters=wrong)
-        assert (refused.stop_reason, refused.errors[0].code) == ("refused", "INVALID_PARAMETERS")
-    assert remote.orders == []
-
-
 async def test_remote_agent_delegates_to_children(harness: Harness) -> None:
     """Each assignment has a token: requests with it become children of that delegation, one level deeper."""
 
@@ -155,16 +147,6 @@ async def test_agent_is_asked_to_hand_in_then_stopped_and_late_messages_are_igno
     assert (await harness.remit.describe(returned.session_id)).state == "timeout"
 
 
-async def test_cancelled_task_is_stopped_remotely(harness: Harness) -> None:
-    remote = await joined(harness, does=forever)
-    handle = await harness.remit.start("words.count", parameters={}, timeout=30)
-    await remote.until(lambda: remote.orders)
-    await harness.remit.cancel(handle.session_id, "enough")
-    await remote.until(lambda: remote.messages)
-    assert remote.messages[0].work_id == remote.orders[0].work_id
-    assert (await handle.result()).stop_reason == "cancelled"
-
-
 # ---- several instances
 
 
@@ -200,16 +182,6 @@ async def test_work_of_a_lost_instance_is_retried_only_if_repeatable(harness: Ha
         assert second.orders == []
 
 
-async def test_work_that_kills_its_agents_is_abandoned(harness: Harness) -> None:
-    async def dies(remote: RemoteAgent, order: Any) -> None:
-        await remote.die()
-
-    for _ in range(7):
-        await joined(harness, does=dies, is_safe_to_repeat=True)
-    returned = await harness.remit.delegate("words.count", parameters={}, timeout=20)
-    assert returned.errors[0].code == "AGENT_UNAVAILABLE"
-
-
 async def test_instance_without_heartbeats_is_removed(tmp_path: Path) -> None:
     async with remote_agent_harness(tmp_path, heartbeat_seconds=0.2) as harness:
         remote = await joined(harness, does=forever)
@@ -218,22 +190,6 @@ async def test_instance_without_heartbeats_is_removed(tmp_path: Path) -> None:
         assert returned.errors[0].code == "AGENT_UNAVAILABLE"
         assert names(harness) == []
         assert remote.registered.heartbeat_ns == 200_000_000
-
-
-async def test_draining_instance_finishes_its_work_and_gets_no_more(harness: Harness) -> None:
-    go = asyncio.Event()
-
-    async def waits(remote: RemoteAgent, order: Any) -> Any:
-        await go.wait()
-        return "finished"
-
-    remote = await joined(harness, does=waits, slots=3)
-    handle = await harness.remit.start("words.count", parameters={}, timeout=20)
-    await remote.until(lambda: remote.orders)
-    await remote.calls.Unregister(remote.pb.UnregisterRequest(agent_id=remote.registered.agent_id, secret=remote.registered.secret))
-    assert names(harness) == []
-    go.set()
-    assert (await handle.result()).unwrap() == "finished"
 
 
 # ---- authorization

@@ -110,17 +110,6 @@ def test_server_with_an_invalid_caller_token_does_not_start(project: Path, token
     assert "Unset REMIT_CALLER" in done.stderr
 
 
-async def test_server_started_by_an_agent_uses_the_budget_of_the_agent(project: Path) -> None:
-    noop, slow = {"target": "noop", "parameters": {}}, {"target": "slow", "parameters": {"seconds": 1}}
-    async with Remit.open(project) as opened:
-        few = await opened.delegate("nested", calls=[noop, noop], budget={"delegations": 2}, timeout=30)
-        done, refused = few.data
-        assert (done["status"], refused["state"], refused["errors"][0]["code"]) == ("completed", "refused", "BUDGET_EXCEEDED")
-        spent = await opened.delegate("nested", calls=[slow], budget={"tokens": 3}, timeout=30)
-        tree = await opened.tree(spent.session_id)
-    assert [(record.agent, record.result.stop_reason) for record in tree if record.result][-1] == ("slow", "budget")
-
-
 def test_server_without_a_client_cancels_its_work_on_sigterm(project: Path) -> None:
     client = RawClient(project)
     session_id = client.call(2, "delegate", target="slow", parameters={"seconds": 30}, wait_ms=0)["session_id"]

@@ -14,7 +14,7 @@ import pytest
 from model_harness import FAILURES, CircuitBreaker, ModelAddress, Models, SpendRecorder
 
 from remit import Misused, Settings, Unavailable, load_settings
-from remit.models import bounded_responses
+from remit.system import http
 from remit.testing import Cut, Drip, Fail, Say, ScriptedModels, Silence
 from support.histories import RESTART, Answer, Question, UserMessage
 from support.pace import allowed
@@ -154,16 +154,6 @@ async def test_failing_model_is_skipped_and_retried_after_a_pause() -> None:
         assert (await ask(models)).reply.model == "m1"
 
 
-async def test_circuit_breaker_never_skips_the_only_model() -> None:
-    answers: list[Any] = [Fail(500)]
-    async with ScriptedModels(lambda _: answers[0]) as server, chain(server) as models:
-        for _ in range(FAILURES + 1):
-            with pytest.raises(Unavailable):
-                await ask(models)
-        answers[0] = Say("Well again.")
-        assert (await ask(models)).reply.text == "Well again."
-
-
 async def test_model_without_a_key_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     async with ScriptedModels([Say("Here.")]) as server:
@@ -262,7 +252,7 @@ def gzip_of(megabytes: int) -> bytes:
     ids=["endless error page", "endless line", "endless event", "gzip bomb", "gzip bomb as error", "br", "invalid gzip"],
 )
 async def test_hostile_response_uses_bounded_memory(play: Play, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_responses, "EVENT_BYTES", 2 << 20)
+    monkeypatch.setattr(http, "EVENT_BYTES", 2 << 20)
     await fault(sending())  # imports do not count
     tracemalloc.start()
     try:

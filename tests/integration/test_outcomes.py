@@ -3,8 +3,6 @@
 import asyncio
 import itertools
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +135,8 @@ async def test_original_answer_is_saved_if_it_was_extracted_or_repaired(tmp_path
 async def test_duplicate_session_ids_are_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The registry guarantees uniqueness, for roots and children alike."""
     draws = itertools.chain([5, 5, 5, 6, 6, 5, 7], itertools.count(8))
-    monkeypatch.setattr(ids, "_draw", lambda: next(draws))
+    monkeypatch.setattr(ids, "_pool", [])
+    monkeypatch.setattr(ids, "_draw", lambda: ids._pool.append(f"{next(draws):06}"))
 
     @agent("asks")
     async def asks(ctx: Context) -> list[str]:
@@ -153,20 +152,3 @@ async def test_duplicate_session_ids_are_drawn_again(tmp_path: Path, monkeypatch
         assert len(await remit.children(tree[0])) == 3
         assert {record.root_id for record in await remit.tree(tree[0])} == {tree[0]}
         assert not remit.engine.live()
-
-
-@pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An installed package with entry points."""
-    site = tmp_path / "site"
-    (site / "greeters-1.0.dist-info").mkdir(parents=True)
-    (site / "greeters-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: greeters\nVersion: 1.0\n")
-    entries = "[remit.agents]\nall = greeters\none = greeters:greets\nbroken = greeters:nothing\nleaves = leaving\n"
-    (site / "greeters-1.0.dist-info" / "entry_points.txt").write_text(entries)
-    (site / "greeters.py").write_text(
-        'from remit import agent\n\n@agent("greets")\ndef greets(name: str) -> str:\n    return f"Hello, {name}."\n'
-    )
-    (site / "leaving.py").write_text("raise SystemExit(3)\n")
-    monkeypatch.syspath_prepend(str(site))
-    yield site
-    sys.modules.pop("greeters", None)

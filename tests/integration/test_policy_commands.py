@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 from cli_project import remit
 
-from remit import Remit, agent
-
 AGENTS = """
 from remit import agent
 
@@ -64,27 +62,6 @@ def test_audit_lists_decisions(project: Path) -> None:
     entries = json_of(project, "audit", "--verdict", "deny")["entries"]
     assert [entry["action"] for entry in entries] == ["wipe"]
     assert json_of(project, "audit", "--agent", "unknown")["entries"] == []
-
-
-async def test_secrets_are_redacted_and_idempotency_keys_still_match(tmp_path: Path) -> None:
-    calls: list[str] = []
-
-    @agent(effects=("network",), acts_on={"url": "url"})
-    async def call(ctx: Any, url: str, headers: dict[str, str]) -> str:
-        calls.append(headers["Authorization"])
-        await ctx.permit("call.follow", url=url, note=f"with {headers['Authorization']}")
-        return "called"
-
-    asked = {"url": "https://someone:pass1word@example.com/x", "headers": {"Authorization": "Bearer abcdef123456"}}
-    async with Remit.open(tmp_path, agents=[call]) as opened:
-        first = await opened.delegate("call", key="k", parameters=asked)
-        again = await opened.delegate("call", key="k", parameters=asked)
-        assert (first.session_id, calls) == (again.session_id, ["Bearer abcdef123456"])
-        record = await opened.describe(first.session_id)
-        assert record.parameters["headers"] == {"Authorization": "[redacted]"}
-    kept = b"".join(path.read_bytes() for path in (tmp_path / ".remit").rglob("*") if path.is_file())
-    assert b"abcdef123456" not in kept
-    assert b"pass1word" not in kept
 
 
 def test_rule_for_an_unknown_action_is_reported(project: Path) -> None:

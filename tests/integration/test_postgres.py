@@ -4,28 +4,19 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
-import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from remit import (
-    AppendEvent,
     CallerInfo,
     Context,
-    Event,
-    EventKind,
-    Limits,
     RecordDelegation,
     Remit,
     RemitError,
@@ -35,20 +26,19 @@ from remit import (
     agent,
     call,
 )
-from remit.core.budget import TreeLimits
 from remit.core.record import Spending
 from remit.stores import postgres
 from remit.stores.postgres import PostgresStore
 from remit.stores.rows import COLUMNS, TABLES, Row, row_of
-from remit.testing.store_samples import outcome, record, said, session
+from remit.testing.store_samples import outcome, record
 from support import cli
-from support.postgres import Proxy, new_schema, postgres_server
+from support.network import Proxy
+from support.postgres import PostgresServer, new_schema, postgres_server
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with postgres_server() as server:
-        yield server.url
+@pytest.fixture
+def server(postgres: PostgresServer) -> str:
+    return postgres.url
 
 
 @pytest.fixture
@@ -235,71 +225,6 @@ def test_connection_errors_are_named_with_advice(tmp_path: Path, monkeypatch: py
         PostgresStore(server.url, schema="other").close()
 
 
-def keepalives(url: str) -> set[tuple[int, ...]]:
-    """Idle seconds, seconds between probes, probes, and milliseconds without an acknowledgement, of all connections of a new store."""
-    port, found = conninfo_to_dict(url)["port"], set()
-    with contextlib.closing(PostgresStore(url, schema=new_schema())) as store:
-        store.apply([RecordDelegation(record(1))])
-        assert store.count() == 1
-        for name in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as end:
-                if end.family == socket.AF_INET and end.getpeername()[1] == int(str(port)):
-                    assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-                    options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
-                    found.add(tuple(end.getsockopt(socket.IPPROTO_TCP, option) for option in options))
-    return found
-
-
-def test_connections_notice_a_dead_host_unless_the_url_says_otherwise(server: str) -> None:
-    assert keepalives(server) == {(10, 5, 3, 25_000)}
-    assert keepalives(f"{server}?keepalives_idle=77&tcp_user_timeout=9000") == {(77, 5, 3, 9_000)}
-
-
-@pytest.mark.parametrize(("query", "variable", "seconds"), [("", "", "5"), ("?connect_timeout=60", "", "60"), ("", "30", None)])
-def test_time_to_connect_is_the_users(query: str, variable: str, seconds: str | None, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    connect = postgres.Connection.connect
-
-    def spy(conninfo: str = "", **options: Any) -> Any:
-        asked.append(conninfo)
-        return connect(conninfo, **options)
-
-    if variable:
-        monkeypatch.setenv("PGCONNECT_TIMEOUT", variable)
-    monkeypatch.setattr(postgres.Connection, "connect", spy)
-    PostgresStore(server + query, schema=new_schema()).close()
-    assert {conninfo_to_dict(one).get("connect_timeout") for one in asked} == {seconds}
-
-
-def test_writers_at_once_never_pass_the_limits_of_a_tree(server: str) -> None:
-    schema = new_schema()
-    limits = TreeLimits(session(1), ((session(1), Limits(delegations=40, tokens=490)),))
-    refused: list[str] = []
-    passed: list[tuple[str, int]] = []
-
-    def draw(first: int) -> None:
-        with contextlib.closing(PostgresStore(server, schema=schema)) as store:
-            for number in range(25):
-                refused.extend(store.apply([RecordDelegation(record(first + number + 1, parent=1), limits)]).over_limits)
-                spent = Event(
-                    session_id=session(first),
-                    number=8 + number,
-                    at=1.0,
-                    kind=EventKind.SPENT,
-                    body={"tokens": 10 * (number + 1), "cost": 0.0},
-                )
-                passed.extend(store.apply([AppendEvent(spent, limits)]).overspent)
-
-    with contextlib.closing(PostgresStore(server, schema=schema)) as store:
-        store.apply([RecordDelegation(record(1)), *(RecordDelegation(record(first, parent=1)) for first in (100, 200, 300, 400))])
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(draw, (100, 200, 300, 400)))
-        assert len(store.tree(session(1))) == 40
-        assert store.spent_below(session(1), session(1)).tokens == 1000
-    assert len(refused) == 100 - 35
-    assert len(passed) == 100 - 49, "the first 49 of them"
-
-
 def test_commit_with_a_lost_reply_is_recognised(server: str) -> None:
     store = PostgresStore(server, schema=new_schema())
     store.owner_id = "one"
@@ -349,47 +274,6 @@ def test_copy_into_another_record_is_refused(tmp_path: Path, server: str, to: st
     assert ("--schema NAME" if to == "postgres" else f"mv {database} ") in refused.stderr
     with contextlib.closing(SqliteStore(database) if to == "sqlite" else PostgresStore(server, schema=schema)) as target:
         assert [sorted(target.rows(table)) for table in TABLES] == before
-
-
-@pytest.mark.parametrize("to", ["postgres", "sqlite"])
-def test_copy_that_is_killed_is_completed_by_the_next(tmp_path: Path, server: str, to: str) -> None:
-    """Nothing is lost, nothing is there twice, and the source stays as it is."""
-    schema, settings = new_schema(), tmp_path / "remit.toml"
-    assert cli.run("delegate", "worker.list_files", cwd=tmp_path).code == 0  # the database is this user's own
-    with contextlib.closing(SqliteStore(tmp_path / ".remit" / "remit.db")) as file:
-        numbers = range(9_000)
-        file.apply([RecordDelegation(record(n, caller_info=CallerInfo("token:one"))) for n in numbers])
-        file.apply([write for n in numbers for write in (said(n, 8, chunk=n), outcome(n, chunks=1))])
-    there = PostgresStore(server, schema=schema)
-    if to == "sqlite":
-        assert cli.run("store", "copy", "--to", server, "--schema", schema, cwd=tmp_path).code == 0
-        settings.write_text(f'[store]\nurl = "{server}"\nschema = "{schema}"\n')
-        (tmp_path / ".remit" / "remit.db").unlink()
-    words = ["--to", "sqlite"] if to == "sqlite" else ["--to", server, "--schema", schema]
-    kills = 0
-    for least in (1, 3_000):
-        process = subprocess.Popen([sys.executable, "-I", "-m", "remit", "store", "copy", *words], cwd=tmp_path, stdout=subprocess.DEVNULL)
-        while process.poll() is None and copied(tmp_path, None if to == "sqlite" else there) < least:
-            time.sleep(0.002)
-        process.kill()
-        kills += process.wait() == -signal.SIGKILL
-    assert kills
-    assert cli.run("store", "copy", *words, cwd=tmp_path).code == 0
-    with contextlib.closing(there), contextlib.closing(SqliteStore(tmp_path / ".remit" / "remit.db")) as file:
-        for table in TABLES:
-            assert sorted(file.rows(table)) == sorted(there.rows(table))
-        assert file.count() == 9_001
-        assert file.spent("token:one") == there.spent("token:one") == Spending(9_000, 108_000, 4_500.0, 1000.0)
-
-
-def copied(root: Path, there: PostgresStore | None) -> int:
-    if there is not None:
-        return there.count()
-    try:
-        with contextlib.closing(sqlite3.connect(f"file:{root}/.remit/remit.db?mode=ro", uri=True)) as connection:
-            return int(connection.execute("SELECT count(*) FROM delegations").fetchone()[0])
-    except sqlite3.Error:
-        return 0
 
 
 def test_schema_of_an_older_remit_is_migrated_once(server: str) -> None:

@@ -5,14 +5,13 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remit import Budget, HistoryQuery, Limits, Remit, agent
-from support.postgres import new_schema, postgres_server
+from support.postgres import new_schema
 from support.server import Call, Principal, Service
 
 PROCESSES = 3
@@ -62,16 +61,10 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with postgres_server() as server:
-        yield server.url
-
-
 @pytest.fixture(params=["sqlite", "postgres"])
 def project(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     if request.param == "postgres":
-        url = request.getfixturevalue("server")
+        url = request.getfixturevalue("postgres").url
         (tmp_path / "remit.toml").write_text(f'[store]\nurl = "{url}"\nschema = "{new_schema()}"\n')
     return tmp_path
 

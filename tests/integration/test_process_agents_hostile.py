@@ -1,190 +1,168 @@
-"""Hostile agents in a process pool, beyond those that `chaos/test_hostile_processes` delegates to."""
+"""Agents in separate processes: answers, errors, the end of their processes, and access to models."""
 
 import asyncio
-import gc
 import os
 import signal
 import subprocess
 import sys
 import time
-import uuid
-from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import process_agents as agents
-import pytest
-import pytest_asyncio
-from recording_backend import ProcessHarness, RecordingBackend
-
-from remit import AgentCrashed
-from support import hostile
-from support.pace import allowed, wait_until
-from support.processes import descendants, is_alive, marked, process_start
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-Known = frozenset[tuple[int, str | None]]
+from remit import Context, Remit, RemitError, Stopped, agent
+from remit.testing import Say, ScriptedModels
+from support.census import processes_left
+from support.pace import allowed, until, wait_until
+from support.processes import descendants, is_alive, mark_of, process_start
 
 
-class HostileHarness(ProcessHarness):
-    fork_servers: Known = frozenset()
-
-    async def open(self) -> None:
-        await self.run(agents.add, a=1, b=1)
-        self.fork_servers = below(os.getpid())
-
-    async def close(self) -> None:
-        await super().close()
-        assert alive(self.fork_servers) == []
-
-    async def run(self, function: Callable[..., Any], **parameters: Any) -> Any:
-        self.backend = RecordingBackend(self.root)
-        return await super().run(function, **parameters)
-
-    async def stop_after(self, seconds: float, function: Callable[..., Any], **parameters: Any) -> float:
-        """Run it, cancel it after `seconds`, check that none of its processes is alive; return the duration of the cancellation."""
-        running = asyncio.create_task(self.run(function, **parameters))
-        await asyncio.sleep(seconds)
-        seen = below(os.getpid()) - self.fork_servers
-        assert seen, "the agent has already ended"
-        began = time.monotonic()
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        took = time.monotonic() - began
-        if self.noted("abandoned"):  # on a busy machine the killing continues and is reported
-            await asyncio.to_thread(wait_until, lambda: not alive(seen) and not self.left(), allowed(1.0))
-        assert alive(seen) == []
-        assert self.left() == []
-        return took
+@agent("large", isolation="process")
+def large(megabytes: int) -> str:
+    return "x" * (megabytes * 1024 * 1024)
 
 
-def below(pid: int) -> Known:
-    return frozenset((child, process_start(child)) for child in descendants(pid))
+@agent("no.json", isolation="process")
+def no_json() -> object:
+    return object()
 
 
-def alive(known: Iterable[tuple[int, str | None]]) -> list[int]:
-    return [pid for pid, started in known if started is not None and is_alive(pid, started)]
+@agent("whose", isolation="process")
+def whose() -> tuple[int, str, str | None]:
+    """Its pid, the session of its environment, and its mark."""
+    return os.getpid(), os.environ["REMIT_SESSION"], mark_of(os.getpid())
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[HostileHarness]:
-    made = HostileHarness(tmp_path_factory.mktemp("project"))
-    await made.open()
-    yield made
-    await made.close()
+@agent("saves", isolation="process")
+async def saves(ctx: Context) -> None:
+    ctx.progress("begun")
+    try:
+        await asyncio.sleep(600)
+    finally:
+        await ctx.checkpoint("saved on the way out")
 
 
-@pytest.fixture
-def harness(opened: HostileHarness) -> HostileHarness:
-    """One pool for all tests: an agent must not affect the next one."""
-    opened.fork_servers = below(os.getpid())
-    return opened
+@agent("notes", isolation="process")
+def notes(path: str) -> None:
+    Path(path).write_text("begun")
+    try:
+        time.sleep(600)
+    except Stopped:
+        Path(path).write_text("saved")
+        raise
 
 
-@pytest.mark.parametrize(("function", "after"), [(agents.stop_supervisor, 0.2), (agents.start_programs, 0.5)])
-async def test_stubborn_agent_and_its_processes_end_within_the_grace_period(
-    harness: HostileHarness, function: Callable[..., Any], after: float
-) -> None:
-    """Its supervisor is stopped, or it has started fifty programs in new sessions."""
-    assert await harness.stop_after(after, function) < allowed(0.75)
+@agent("bomb", isolation="process")
+def bomb() -> None:
+    """Fork bomb in the same group and in new ones; bounded so that a failing test stays harmless."""
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        try:
+            if os.fork() == 0 and time.monotonic_ns() % 3 == 0:
+                os.setsid()
+        except OSError:
+            continue
+        time.sleep(0.02)
 
 
-async def test_cooperative_agent_saves_its_work_on_cancellation(harness: HostileHarness, tmp_path: Path) -> None:
+@agent("prying.ask", isolation="process")
+async def pry(ctx: Context) -> str:
+    """An agent of the user that tries the model access of the built-in agents."""
+    try:
+        return str(await ctx.backend.call("write", {"prompt": "Spend money."}))  # type: ignore[attr-defined]
+    except RemitError as error:
+        return error.code
+
+
+AGENTS = [large, no_json, whose, saves, notes, bomb]
+
+
+async def test_large_answer_arrives_and_an_oversized_or_non_json_one_is_refused(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=AGENTS) as remit:
+        assert (await remit.delegate("large", megabytes=1)).ok
+        for name, parameters, fault in (("large", {"megabytes": 70}, "file"), ("no.json", {}, "JSON")):
+            done = await remit.delegate(name, parameters=parameters)
+            assert not done.ok
+            assert fault in done.errors[0].message
+
+
+async def test_function_of_a_single_file_can_be_run(tmp_path: Path) -> None:
+    (tmp_path / ".remit/agents").mkdir(parents=True)
+    file = tmp_path / ".remit/agents/loner.py"
+    file.write_text("from remit import agent\n@agent('double', isolation='process')\ndef double(x: int) -> int:\n    return 2 * x\n")
+    async with Remit.open(tmp_path) as remit:
+        assert (await remit.delegate("double", x=21)).data == 42
+
+
+async def test_each_delegation_has_a_process_with_its_mark_and_session(tmp_path: Path) -> None:
+    before = set(descendants(os.getpid()))
+    async with Remit.open(tmp_path, agents=AGENTS) as remit:
+        returns = await asyncio.gather(*(remit.delegate("whose") for _ in range(5)))
+        for done in returns:
+            assert done.data[1] == done.session_id
+            assert done.data[2].strip().endswith(done.session_id)
+        assert len({done.data[0] for done in returns}) == 5
+    assert set(descendants(os.getpid())) <= before
+
+
+async def test_cancelled_agent_saves_its_work(tmp_path: Path) -> None:
     note = tmp_path / "note"
-    assert await harness.stop_after(0.3, agents.snooze_and_note, path=str(note)) < allowed(0.25)
-    assert note.read_text() == "saved"
-    assert await harness.stop_after(0.3, agents.snooze_async) < allowed(0.25)
-    assert harness.backend.saved == "saved on the way out"
+    async with Remit.open(tmp_path, agents=AGENTS) as remit:
+        handle = await remit.start("saves", timeout=60)
+        await anext(aiter(handle.stream()))
+        await handle.cancel("enough")
+        assert (await handle.result()).data == {"checkpoint": "saved on the way out"}
+        handle = await remit.start("notes", path=str(note), timeout=60)
+        await until(note.exists)
+        await handle.cancel("enough")
+        assert note.read_text() == "saved"
+        await until(lambda: not processes_left(remit))
 
 
-async def test_daemon_has_the_mark_of_its_delegation(harness: HostileHarness) -> None:
-    """Recovery uses the mark after supervisor, fork server and Remit process have died."""
-    running = asyncio.create_task(harness.run(agents.daemonise))
-    await asyncio.to_thread(wait_until, lambda: len(marked(f"test:{harness.owner}:{harness.backend.delegation.session_id}")) == 3, 5)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert harness.left() == []
+async def test_fork_bomb_is_killed_without_blocking_the_caller(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=AGENTS) as remit:
+        assert (await remit.delegate("whose")).ok
+        handle = await remit.start("bomb", timeout=60)
+        await asyncio.sleep(0.15)
+        await handle.cancel("enough")
+        await until(lambda: not processes_left(remit), allowed(5))
 
 
-async def test_fork_bomb_is_killed_without_blocking_the_caller(harness: HostileHarness) -> None:
-    running = asyncio.create_task(harness.run(agents.fork_bomb))
-    await asyncio.sleep(0.15)
-    began = time.monotonic()
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert time.monotonic() - began < allowed(1.0)
-    await asyncio.to_thread(wait_until, lambda: not harness.left() and below(os.getpid()) <= harness.fork_servers, 5)
+async def test_cancellation_during_startup_leaves_no_process(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=AGENTS) as remit:
+        for delay in (0.0, 0.0005, 0.001, 0.002, 0.004, 0.008):
+            handle = await remit.start("saves", timeout=60)
+            await asyncio.sleep(delay)
+            await handle.cancel("enough")
+        await until(lambda: not processes_left(remit))
 
 
-async def test_killed_fork_server_is_replaced(harness: HostileHarness) -> None:
-    assert await harness.run(agents.kill_fork_server) == "killed it"
-    assert await harness.run(agents.add, a=1, b=2) == 3
-
-
-async def test_cancellation_during_startup_leaves_no_process(harness: HostileHarness) -> None:
-    for delay in (0.0, 0.0005, 0.001, 0.002, 0.004, 0.008):
-        running = asyncio.create_task(harness.run(hostile.sleep))
-        await asyncio.sleep(delay)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        assert harness.left() == []
-
-
-async def test_closing_the_pool_ends_running_agents(tmp_path: Path) -> None:
-    before = below(os.getpid())
-    harness = HostileHarness(tmp_path)
-    await harness.open()
-    running = asyncio.create_task(harness.run(hostile.sleep))
-    await asyncio.sleep(0.1)
-    seen = below(os.getpid()) - before
-    await harness.pool.close()
-    with pytest.raises(AgentCrashed):
-        await running
-    assert alive(seen) == []
-
-
-async def test_runs_leak_no_descriptor_and_no_process(harness: HostileHarness) -> None:
-    gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
-    for _ in range(5):
-        assert await asyncio.gather(*(harness.run(agents.add, a=n, b=1) for n in range(20))) == list(range(1, 21))
-    assert len(os.listdir("/proc/self/fd")) <= before
-    assert alive(below(os.getpid()) - harness.fork_servers) == []
+async def test_user_agent_has_no_access_to_models(tmp_path: Path) -> None:
+    async with ScriptedModels(lambda request: Say("No.")) as server:
+        known = {"scripted": {"kind": "openai", "url": server.openai_url, "model": "scripted"}}
+        async with Remit.open(tmp_path, agents=[pry], settings={"model": "scripted", "models": known}) as remit:
+            done = await remit.delegate("prying.ask")
+        assert (done.data, server.requests) == ("TOOL_UNAVAILABLE", [])
 
 
 PARENT = """
 import asyncio, sys
-from pathlib import Path
-import process_agents as agents
-from recording_backend import RecordingBackend
-from remit.agents.process.pool import Job, ProcessPool
-from remit.agents.process.target import target_of
-from support import hostile
+from remit import Remit
+from support.hostile import hostile_agents
 
 async def main():
-    pool = ProcessPool(project="test", owner_id=sys.argv[1])
-    jobs = [hostile.busy_loop, hostile.ignore_sigterm, agents.daemonise, hostile.fork_many]
-    runs = [pool.run(Job(target_of(f).to_wire()), RecordingBackend(Path("/")).context()) for f in jobs]
-    await asyncio.gather(*runs)
+    async with Remit.open(sys.argv[1], agents=hostile_agents()) as remit:
+        names = ["busy-loop", "ignore-sigterm", "daemonise", "fork-many"]
+        await asyncio.gather(*(remit.delegate(f"{name}.process", timeout=60) for name in names))
 
 asyncio.run(main())
 """
 
 
-async def test_no_process_survives_kill_9_of_the_main_process() -> None:
-    await asyncio.to_thread(kill_main_process)
-
-
-def kill_main_process() -> None:
-    owner = uuid.uuid4().hex[:8]
+def test_no_process_survives_kill_9_of_the_main_process(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, owner], env=environment)
-    wait_until(lambda: len(descendants(parent.pid)) >= 1 + 4 * 2 + 2 + 20, 10)
-    seen = below(parent.pid)
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], env=environment)
+    wait_until(lambda: len(descendants(parent.pid)) >= 1 + 4 * 2 + 2 + 20)
+    seen: list[tuple[int, Any]] = [(pid, process_start(pid)) for pid in descendants(parent.pid)]
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
-    wait_until(lambda: not alive(seen) and not marked(f"test:{owner}:"), 3)
+    wait_until(lambda: not any(is_alive(pid, started) for pid, started in seen))

@@ -155,17 +155,6 @@ async def test_silent_or_unaffordable_model_still_gives_an_answer(project: Path)
     assert all("it was not ask" in warning for warning in dear.data["warnings"])
 
 
-async def test_researcher_role_returns_the_written_answer(project: Path) -> None:
-    async with ScriptedModels(Model(BITTER)) as server:
-        known = {"scripted": {"kind": "openai", "url": server.openai_url, "model": "scripted"}}
-        settings = {"model": "scripted", "models": known, "roles": {"researcher": "built-in"}}
-        async with Remit.open(project, settings=settings) as remit:
-            done = await remit.delegate("researcher", task=QUESTION)
-    assert done.status is Status.COMPLETED, done
-    assert "Hotter water makes green tea bitter [" in (project / done.artifacts[0].path).read_text()
-    assert done.data["written"]
-
-
 async def test_synthesis_has_the_requested_format(project: Path) -> None:
     (project / "letter.txt").write_text("Black tea is brewed at 95 °C for four minutes, writes Ann.\n")
     model = Model(

@@ -146,7 +146,7 @@ def test_roles_lists_agents_and_invalid_bindings(project: Path) -> None:
     assert by_name["researcher"]["carried_by"] == "built-in"
     assert by_name["implementer"]["by"] == "first"
     (problem,) = listed["problems"]
-    assert problem.startswith("remit.toml:[roles].reviewer: it names 'gone'")
+    assert problem.startswith("remit.toml:[roles].reviewer: 'gone' cannot")
     findings = json.loads(run_remit(project, "doctor", "--json").stdout)["findings"]
     assert problem in [finding["found"] for finding in findings]
 

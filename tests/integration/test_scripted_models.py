@@ -70,16 +70,6 @@ async def test_tool_call_has_the_full_tool_name_in_each_api() -> None:
     assert json.loads(item["arguments"]) == {"task": "read"}
 
 
-async def test_each_conversation_has_its_own_turn() -> None:
-    """Several agents share one server; each conversation continues at its own turn."""
-    async with ScriptedModels([Say("first"), Say("second")]) as models:
-        answers = [
-            json.loads((await ask(models, Api.CHAT, text))[2])["choices"][0]["message"]["content"] for text in ("a", "b", "a", "b", "a")
-        ]
-    assert answers == ["first", "first", "second", "second", "second"]
-    assert [request.turn for request in models.requests] == [0, 0, 1, 1, 2]
-
-
 async def test_script_is_chosen_by_prompt_or_function() -> None:
     async with ScriptedModels({"apples": [Say("red")], "pears": [Reply(lambda request: Say(request.text.upper()))]}) as models:
         assert "red" in (await ask(models, Api.ANTHROPIC, "Look at the apples."))[2]

@@ -104,15 +104,6 @@ def test_second_signal_stops_the_server_at_once(tmp_path: Path) -> None:
         assert server.wait(10)[0] == 0
 
 
-def test_sighup_does_not_end_the_server_or_change_its_agents(tmp_path: Path) -> None:
-    with serving(project(tmp_path)) as server, server.http() as http:
-        (tmp_path / ".remit" / "agents" / "new.py").write_text(
-            'from remit import agent\n\n@agent("fresh")\nasync def fresh() -> None: ...\n'
-        )
-        server.send_signal(signal.SIGHUP)
-        assert "fresh" not in {one["name"] for one in http.get("/v1/agents").json()["agents"]}
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from serve_harness import project, serving
 
 from support import cli
 from support.pace import wait_until
-from support.temporal_server import TemporalServer, temporal_server
+from support.temporal_server import TemporalServer
 from support.worker_command import worker_command
 
 pytestmark = pytest.mark.timeout(400)
@@ -25,20 +24,14 @@ async def waits() -> None:
 """
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[TemporalServer]:
-    with temporal_server() as server:
-        yield server
-
-
 async def test_a_delegation_through_the_server_is_carried_out_by_a_worker_and_every_command_sees_it(
-    server: TemporalServer, tmp_path: Path
+    temporal: TemporalServer, tmp_path: Path
 ) -> None:
     root = project(tmp_path)
     (root / ".remit" / "agents" / "more.py").write_text(WAITS)
     (root / "remit.toml").write_text(
         f'describe_seconds = 60\nbuiltin_agents = []\n[engine]\nkind = "temporal"\nproject = "served"\n'
-        f'[engine.temporal]\naddress = "{server.address}"\n'
+        f'[engine.temporal]\naddress = "{temporal.address}"\n'
     )
     async with worker_command(root) as worker:
 

@@ -18,10 +18,10 @@ from remit import Remit, RemitError, Return, Status
 from remit.runtime import shipment as shipping
 from support import cli
 from support.audit import audit_log
-from support.postgres import PostgresServer, new_schema, postgres_server
+from support.postgres import PostgresServer, new_schema
 from support.repository import begin, git
-from support.s3 import BUCKET, BlobStore, Manifest, S3Server, ShippedFile, s3_server
-from support.temporal_server import TemporalServer, temporal_server
+from support.s3 import BUCKET, BlobStore, Manifest, S3Server, ShippedFile
+from support.temporal_server import TemporalServer
 
 AGENTS = """
 import asyncio, os
@@ -88,24 +88,6 @@ async def fails() -> None:
 async def asks(ctx: Context) -> None:
     await ctx.delegate("fails")
 """
-
-
-@pytest.fixture(scope="module")
-def temporal() -> Iterator[TemporalServer]:
-    with temporal_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with postgres_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with s3_server() as server:
-        yield server
 
 
 @dataclass
@@ -369,14 +351,6 @@ async def test_manifest_that_differs_from_the_record_is_refused(machines: Machin
     report = shipping.FileFetcher(machines.blobs, machines.here, honest.session_id).fetch(honest.artifacts)
     assert "another content than the record" in report.refused["a.md"]
     assert not (machines.here / "a.md").exists()
-
-
-def test_pruning_removes_the_files_of_pruned_delegations(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = asyncio.run(machines.delegate("writer", files={"a.md": "soon forgotten"}))
-    monkeypatch.setattr("remit.stores.blobs.KEPT_SECONDS", 0.0)
-    forgotten = cli.run("prune", "--older-than", "0.00001h", "--json", cwd=machines.here)
-    assert forgotten.code == 0, forgotten.stderr
-    assert machines.blobs.manifest(done.session_id) is None
 
 
 @pytest.mark.parametrize(

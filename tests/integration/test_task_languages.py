@@ -6,7 +6,7 @@ from remit import Remit, agent
 from support import cli
 
 
-@agent("ferris", languages=("rust",), operations=("implement",))
+@agent("ferris", languages=("rust",))
 async def ferris(task: str) -> str:
     return task
 
@@ -23,7 +23,8 @@ def test_task_with_an_unknown_language_is_refused(tmp_path: Path) -> None:
 
 
 async def test_command_with_an_unknown_language_needs_an_agent_for_it(tmp_path: Path) -> None:
-    async with Remit.open(tmp_path, agents=[ferris]) as remit:
+    (tmp_path / "remit.toml").write_text('[[routing.implement]]\nagent = "ferris"\nlanguage = "rust"\n')
+    async with Remit.open(tmp_path, agents=[ferris], trust=True) as remit:
         refused = await remit.delegate("/implement", task={"task_number": 1, "language": "cobol"}, parameters={"task": "x"})
         assert (refused.stop_reason, refused.errors[0].code) == ("refused", "INVALID_PARAMETERS")
         assert "the setting `languages`" in refused.errors[0].recommendation

@@ -21,13 +21,7 @@ from remit import Remit, State, agent, new_session_id
 from remit.engines.temporal.workflow import VERSION
 from remit.testing import Scripted, answer, hang
 from support import cli
-from support.temporal_server import TemporalServer, temporal_server
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[TemporalServer]:
-    with temporal_server() as server:
-        yield server
+from support.temporal_server import TemporalServer
 
 
 @pytest.fixture(scope="module")
@@ -85,48 +79,30 @@ def refused(root: Path, address: str, **variables: str) -> str:
     return lines[0]
 
 
-def test_server_that_is_not_there(tmp_path: Path) -> None:
-    said = refused(tmp_path, "127.0.0.1:1")
-    assert "The Temporal server at 127.0.0.1:1 cannot be reached" in said
-    assert "temporal server start-dev" in said
+def test_server_that_is_not_there_and_one_without_tls(temporal: TemporalServer, tmp_path: Path) -> None:
+    for address, variables in (("127.0.0.1:1", {}), (temporal.address, {"TEMPORAL_API_KEY": "a-key"})):
+        said = refused(tmp_path, address, **variables)
+        assert f"The Temporal server at {address} cannot be reached" in said
+        assert "temporal server start-dev" in said
 
 
-def test_server_without_tls(server: TemporalServer, tmp_path: Path) -> None:
-    for variables in ({"TEMPORAL_API_KEY": "a-key"}, {"TEMPORAL_TLS": "true"}):
-        said = refused(tmp_path, server.address, **variables)
-        assert "does not use TLS, and this connection does" in said
-        assert "Remove TEMPORAL_API_KEY" in said
-
-
-def test_server_whose_certificate_is_not_trusted(authority: Authority, tmp_path: Path) -> None:
-    with fake(credentials_of(authority), version="1.30.0") as address:
-        said = refused(tmp_path, address, TEMPORAL_TLS="true")
-    assert "is not trusted. Set TEMPORAL_TLS_SERVER_CA_CERT_PATH" in said
-
-
-def test_server_that_needs_a_client_certificate(authority: Authority, tmp_path: Path) -> None:
-    with fake(credentials_of(authority, needs_client=True), version="1.30.0") as address:
-        said = refused(tmp_path, address, TEMPORAL_TLS="true", TEMPORAL_TLS_SERVER_CA_CERT_PATH=str(authority.certificate))
-    assert "refused the connection" in said
-    assert "TEMPORAL_TLS_CLIENT_CERT_PATH" in said
+def test_certificate_or_key_that_is_refused(authority: Authority, tmp_path: Path) -> None:
+    trusted = {"TEMPORAL_TLS": "true", "TEMPORAL_TLS_SERVER_CA_CERT_PATH": str(authority.certificate)}
+    for why, needs_client, refusal, variables in (
+        ("UnknownIssuer", False, "", {"TEMPORAL_TLS": "true"}),
+        ("", True, "", trusted),
+        ("Request unauthorized.", False, "Request unauthorized.", {**trusted, "TEMPORAL_API_KEY": "wrong"}),
+    ):
+        with fake(credentials_of(authority, needs_client=needs_client), version="1.30.0", refusal=refusal) as address:
+            said = refused(tmp_path, address, **variables)
+        assert f"refused the connection: {why}" in said
+        assert "check [engine.temporal] address, TEMPORAL_ADDRESS, TEMPORAL_API_KEY" in said
 
 
 def test_certificate_file_that_is_missing(tmp_path: Path) -> None:
     said = refused(tmp_path, "127.0.0.1:1", TEMPORAL_TLS_CLIENT_CERT_PATH="/nowhere.pem", TEMPORAL_TLS_CLIENT_KEY_PATH="/nowhere.key")
     assert "/nowhere.pem" in said
     assert "Correct the TEMPORAL_* variables" in said
-
-
-def test_key_that_is_refused(authority: Authority, tmp_path: Path) -> None:
-    with fake(credentials_of(authority), refusal="Request unauthorized.") as address:
-        said = refused(tmp_path, address, TEMPORAL_API_KEY="wrong", TEMPORAL_TLS_SERVER_CA_CERT_PATH=str(authority.certificate))
-    assert "refused the connection: Request unauthorized." in said
-    assert "Check TEMPORAL_API_KEY" in said
-
-
-def test_server_that_needs_tls(authority: Authority, tmp_path: Path) -> None:
-    with fake(credentials_of(authority), version="1.30.0") as address:
-        assert "TEMPORAL_TLS=true if it uses TLS" in refused(tmp_path, address)
 
 
 def test_server_that_is_too_old(tmp_path: Path) -> None:
@@ -141,15 +117,15 @@ def test_package_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "needs the package temporalio. Install it: pip install 'remit[temporal]'." in said
 
 
-def settings_of(server: TemporalServer, root: Path) -> dict[str, Any]:
-    temporal = {"address": server.address, "heartbeat_seconds": 5.0, "worker_wait_seconds": 2.0}
+def settings_of(temporal: TemporalServer, root: Path) -> dict[str, Any]:
+    temporal = {"address": temporal.address, "heartbeat_seconds": 5.0, "worker_wait_seconds": 2.0}
     return {"engine": {"kind": "temporal", "project": f"q{abs(hash(str(root)))}", "temporal": temporal}, "builtin_agents": ()}
 
 
-async def test_delegation_of_a_newer_version_names_both_and_does_not_run(server: TemporalServer, tmp_path: Path) -> None:
+async def test_delegation_of_a_newer_version_names_both_and_does_not_run(temporal: TemporalServer, tmp_path: Path) -> None:
     """A newer caller recorded it and started its workflow with a payload of the next version."""
     worker = Scripted("newer")
-    settings = settings_of(server, tmp_path)
+    settings = settings_of(temporal, tmp_path)
     async with Remit.open(tmp_path, agents=[worker], settings=settings) as remit:
         sent = remit.engine._order  # type: ignore[attr-defined]
         remit.engine._order = lambda delegation: replace(sent(delegation), version=VERSION + 1)  # type: ignore[attr-defined]
@@ -160,10 +136,10 @@ async def test_delegation_of_a_newer_version_names_both_and_does_not_run(server:
     assert "Upgrade the workers" in result.errors[0].message
 
 
-async def test_payloads_that_nobody_sent_run_nothing_and_stop_no_worker(server: TemporalServer, tmp_path: Path) -> None:
+async def test_payloads_that_nobody_sent_run_nothing_and_stop_no_worker(temporal: TemporalServer, tmp_path: Path) -> None:
     """Any client of the namespace can start workflows: for a session that is not on record, that runs in another process or whose agent
     was not checked, or with something other than a payload."""
-    settings = settings_of(server, tmp_path)
+    settings = settings_of(temporal, tmp_path)
     guarded, worker = Scripted("guarded", hang()), Scripted("served", answer("done"))
     async with (
         Remit.open(tmp_path, agents=[guarded], settings={"builtin_agents": ()}) as elsewhere,
@@ -179,7 +155,7 @@ async def test_payloads_that_nobody_sent_run_nothing_and_stop_no_worker(server: 
             "queue": f"remit:{settings['engine']['project']}:served",
             "definition": remit.directory.definition_hash("served"),
         }
-        client = await Client.connect(server.address)
+        client = await Client.connect(temporal.address)
 
         async def begin(*payload: Any) -> WorkflowHandle[Any, Any]:
             name, queue = f"hostile-{os.urandom(4).hex()}", f"remit:{settings['engine']['project']}"
@@ -201,14 +177,14 @@ async def test_payloads_that_nobody_sent_run_nothing_and_stop_no_worker(server: 
                 await one.terminate()
 
 
-async def test_worker_whose_policy_refuses_names_both_policies(server: TemporalServer, tmp_path: Path) -> None:
+async def test_worker_whose_policy_refuses_names_both_policies(temporal: TemporalServer, tmp_path: Path) -> None:
     ran: list[str] = []
 
     @agent("guarded")
     async def guarded() -> None:
         ran.append("guarded")
 
-    settings = settings_of(server, tmp_path)
+    settings = settings_of(temporal, tmp_path)
     (tmp_path / ".remit").mkdir()
     (tmp_path / ".remit" / "policy.cedar").write_text(
         'permit (principal, action, resource);\n@id("no-guarded")\nforbid (principal, action, resource == Agent::"guarded");\n'

@@ -1,7 +1,6 @@
 """Callers of remote delegations: none waits forever and no start is lost, whatever ends, is away or is late meanwhile."""
 
 import asyncio
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 
 from remit import Remit, Unavailable, agent
-from remit.engines.embedded import embedded, events
+from remit.engines.embedded import events
 from remit.engines.temporal import engine as temporal_engine
 from remit.testing import Scripted, hang
 from support.temporal_server import TemporalServer, temporal_server
@@ -112,31 +111,3 @@ async def test_closing_answers_every_caller_and_another_process_starts_the_rest(
         await other.engine.sweep()  # type: ignore[attr-defined]
         found = [await other.engine.result(one.session_id, 60) for one in (handle, unstarted)]
         assert [one.data for one in found if one is not None] == [0, 1]
-
-
-async def test_call_cancelled_at_any_moment_is_cancelled_on_record(
-    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Even before it is recorded, and while the store is away."""
-    failures = iter(range(2))
-
-    async def known(store: Any, session_id: str) -> Any:
-        if next(failures, None) is not None:
-            raise Unavailable("the database is away", code="STORE_UNAVAILABLE")
-        return await events.known(store, session_id)
-
-    monkeypatch.setattr(embedded, "known", known)
-    async with (
-        Remit.open(tmp_path, agents=[quick], settings=settings) as caller,
-        Remit.open(tmp_path, agents=[quick], settings=settings) as other,
-    ):
-        for turns in range(8):
-            call = asyncio.create_task(caller.delegate("quick", n=turns, timeout=100))
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            call.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await call
-        while other.store.live():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        assert {str(record.state) for record in await other.history()} == {"cancelled"}

@@ -3,6 +3,7 @@
 Workers that are killed are in `tests/chaos/test_temporal_kill9.py`."""
 
 import asyncio
+import contextlib
 import json
 import os
 import resource
@@ -10,8 +11,8 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,12 @@ from remit.engines.temporal import engine as temporal_engine
 from remit.engines.temporal.workflow import DelegationWorkflow
 from remit.testing import Scripted, hang
 from support.lab import is_lab
+from support.network import Proxy
 from support.pace import allowed
 from support.processes import is_alive
 from support.temporal_cluster import HEARTBEAT, Cluster, cluster
-from support.temporal_server import TemporalServer, free_port, temporal_server
-from support.worker_processes import WorkerForks, worker_forks
+from support.temporal_server import TemporalServer
+from support.worker_processes import WorkerForks
 
 SDK_SECONDS = 6.0
 """So long after the heartbeat timeout Temporal's SDK cancels an activity by itself if it takes it for lost."""
@@ -123,21 +125,9 @@ async def deepest(ctx: Context) -> list:
 """
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[TemporalServer]:
-    with temporal_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[WorkerForks]:
-    with worker_forks() as forks:
-        yield forks
-
-
 @pytest.fixture
-def made(server: TemporalServer, forks: WorkerForks, tmp_path: Path) -> Iterator[Cluster]:
-    with cluster(tmp_path, server.address, forks, AGENTS) as made:
+def made(temporal: TemporalServer, forks: WorkerForks, tmp_path: Path) -> Iterator[Cluster]:
+    with cluster(tmp_path, temporal.address, forks, AGENTS) as made:
         yield made
 
 
@@ -169,60 +159,28 @@ async def test_drained_worker_hands_resumable_work_to_another(made: Cluster) -> 
 # ---- cut off
 
 
-@asynccontextmanager
-async def proxy(to: int) -> "AsyncIterator[tuple[int, asyncio.subprocess.Process]]":
-    """A TCP proxy in a process of its own: stopped, it cuts its clients off without closing their connections."""
-    port = free_port()
-    program = f"""
-import asyncio
-async def pump(reader, writer):
-    try:
-        while data := await reader.read(65536):
-            writer.write(data); await writer.drain()
-    except OSError:
-        pass
-    writer.close()
-async def serve(reader, writer):
-    there = await asyncio.open_connection("127.0.0.1", {to})
-    await asyncio.gather(pump(reader, there[1]), pump(there[0], writer))
-async def main():
-    async with await asyncio.start_server(serve, "127.0.0.1", {port}) as server:
-        print("ready", flush=True)
-        await server.serve_forever()
-asyncio.run(main())
-"""
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
-    try:
-        assert process.stdout is not None
-        await process.stdout.readline()
-        yield port, process
-    finally:
-        process.kill()
-        await process.wait()
-
-
-async def test_disconnected_worker_stops_before_another_starts(server: TemporalServer, forks: WorkerForks, tmp_path: Path) -> None:
+async def test_disconnected_worker_stops_before_another_starts(temporal: TemporalServer, forks: WorkerForks, tmp_path: Path) -> None:
     """`deaf` is a thread that cannot be stopped: its worker ends itself. The first worker's clock is an hour fast, the second's slow.
 
     The two clusters wait for the same timeouts side by side."""
     with ExitStack() as stack:
-        clusters = {name: stack.enter_context(cluster(tmp_path / name, server.address, forks, AGENTS)) for name in ("steps", "deaf")}
-        await asyncio.gather(*(_disconnect(name, made, server) for name, made in clusters.items()))
+        clusters = {name: stack.enter_context(cluster(tmp_path / name, temporal.address, forks, AGENTS)) for name in ("steps", "deaf")}
+        await asyncio.gather(*(_disconnect(name, made, temporal) for name, made in clusters.items()))
 
 
-async def _disconnect(name: str, made: Cluster, server: TemporalServer) -> None:
-    async with proxy(server.port) as (port, process):
-        (first,) = await made.start(address=f"127.0.0.1:{port}", clock_offset=3600.0)
+async def _disconnect(name: str, made: Cluster, temporal: TemporalServer) -> None:
+    with contextlib.closing(Proxy(temporal.port)) as line:
+        (first,) = await made.start(address=f"127.0.0.1:{line.port}", clock_offset=3600.0)
         async with made.open() as remit:
             handle = await remit.start(name, timeout=100)
             await made.until("works", 2)
             (second,) = await made.start(clock_offset=-3600.0)
-            process.send_signal(signal.SIGSTOP)
+            line.stall()
             await made.until("begin", 2)
             (made.root / "go").touch()
             assert (await handle.result()).status is Status.COMPLETED
             assert made.overlaps() == []
-            process.send_signal(signal.SIGCONT)
+            line.restore()
             await asyncio.sleep(HEARTBEAT / 4)
             assert (await remit.describe(handle.session_id)).owner.startswith(f"{second.pid}-"), "the outcome of the late one is refused"
             assert is_alive(first.pid, None) is (name == "steps")
@@ -386,18 +344,17 @@ async def test_an_outcome_whose_process_died_before_it_was_recorded_is_recorded_
     ("engine", "said", "advice"),
     [
         ({}, "needs a name for the project", "project"),
-        ({"project": "p", "temporal": {"address": "127.0.0.1:1"}}, "127.0.0.1:1 cannot be reached", "temporal server start-dev"),
         ({"project": "p", "temporal": {"namespace": "absent"}}, "no namespace 'absent'", "temporal operator namespace create"),
         ({"project": "p", "temporal": {"address": "10.255.255.1:7233"}}, "SQLite database of this machine", "one_machine"),
         ({"project": "p", "temporal": {"files": "shipped"}}, "requires an object store", "shared"),
         ({"project": "p", "temporal": {"heartbeat_seconds": 1.0}}, "heartbeat_seconds must be", "config"),
     ],
-    ids=["project", "unreachable", "namespace", "sqlite", "files", "heartbeat"],
+    ids=["project", "namespace", "sqlite", "files", "heartbeat"],
 )
 async def test_bad_input_is_refused_with_advice(
-    engine: dict[str, Any], said: str, advice: str, server: TemporalServer, tmp_path: Path
+    engine: dict[str, Any], said: str, advice: str, temporal: TemporalServer, tmp_path: Path
 ) -> None:
-    temporal = {"address": server.address, **engine.get("temporal", {})}
+    temporal = {"address": temporal.address, **engine.get("temporal", {})}
     with pytest.raises((Misused, Unavailable)) as refused:
         async with Remit.open(tmp_path, settings={"engine": {"kind": "temporal", **engine, "temporal": temporal}}):
             pass
@@ -405,12 +362,12 @@ async def test_bad_input_is_refused_with_advice(
     assert advice in refused.value.advice
 
 
-def _settings(server: TemporalServer, root: Path) -> dict[str, Any]:
-    temporal = {"address": server.address, "heartbeat_seconds": HEARTBEAT, "worker_wait_seconds": 2.0}
+def _settings(temporal: TemporalServer, root: Path) -> dict[str, Any]:
+    temporal = {"address": temporal.address, "heartbeat_seconds": HEARTBEAT, "worker_wait_seconds": 2.0}
     return {"engine": {"kind": "temporal", "project": f"q{abs(hash(str(root)))}", "temporal": temporal}}
 
 
-async def test_worker_with_another_definition_refuses_and_names_both(server: TemporalServer, tmp_path: Path) -> None:
+async def test_worker_with_another_definition_refuses_and_names_both(temporal: TemporalServer, tmp_path: Path) -> None:
     ran: list[str] = []
 
     @agent("same")
@@ -421,7 +378,7 @@ async def test_worker_with_another_definition_refuses_and_names_both(server: Tem
     async def new() -> None:
         ran.append("new")
 
-    settings = _settings(server, tmp_path)
+    settings = _settings(temporal, tmp_path)
     async with (
         Remit.open(tmp_path, agents=[old], settings=settings) as worker,
         Remit.open(tmp_path, agents=[new], settings=settings) as caller,
@@ -434,34 +391,10 @@ async def test_worker_with_another_definition_refuses_and_names_both(server: Tem
     assert ours in result.errors[0].message
 
 
-async def test_workers_of_two_versions_side_by_side_run_what_each_can(server: TemporalServer, tmp_path: Path) -> None:
-    """As during an upgrade: the old worker gives back what a new caller asks for, and the other way round."""
-    ran: list[str] = []
-
-    def version(name: str) -> Any:
-        @agent("same", description=name)
-        async def same() -> None:
-            ran.append(name)
-
-        return same
-
-    settings = _settings(server, tmp_path)
-    settings["engine"]["temporal"]["worker_wait_seconds"] = 60.0
-    async with (
-        Remit.open(tmp_path, agents=[version("old")], settings=settings) as old,
-        Remit.open(tmp_path, agents=[version("new")], settings=settings) as new,
-    ):
-        for remit in (old, new):
-            await remit.work(["same"])
-        results = await asyncio.gather(*(remit.delegate("same", timeout=100) for remit in [old, new] * 2))
-    assert all(result.ok for result in results)
-    assert Counter(ran) == {"old": 2, "new": 2}
-
-
 async def test_delegation_without_a_worker_warns_and_is_unavailable(
-    server: TemporalServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    temporal: TemporalServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = _settings(server, tmp_path)
+    settings = _settings(temporal, tmp_path)
     async with Remit.open(tmp_path, agents=[Scripted("lonely")], settings=settings) as remit:
         handle = await remit.start("lonely", timeout=60)
         queue = f"remit:{settings['engine']['project']}:lonely"
@@ -473,8 +406,8 @@ async def test_delegation_without_a_worker_warns_and_is_unavailable(
     assert "remit worker --agents lonely" in result.errors[0].message
 
 
-async def test_projects_with_one_name_and_different_stores_are_refused(server: TemporalServer, tmp_path: Path) -> None:
-    settings = _settings(server, tmp_path)
+async def test_projects_with_one_name_and_different_stores_are_refused(temporal: TemporalServer, tmp_path: Path) -> None:
+    settings = _settings(temporal, tmp_path)
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
     async with Remit.open(tmp_path / "one", agents=[Scripted("a")], settings=settings) as remit:
@@ -488,34 +421,22 @@ async def test_projects_with_one_name_and_different_stores_are_refused(server: T
     assert "another [engine] project" in refused.value.advice
 
 
-async def test_killed_workers_of_another_record_are_not_listed(server: TemporalServer, forks: WorkerForks, tmp_path: Path) -> None:
-    """Temporal knows them for some more minutes. The project was moved, or copied, and keeps its name."""
-    with ExitStack() as stack:
-        before, now = (stack.enter_context(cluster(tmp_path / name / "moved", server.address, forks, AGENTS)) for name in ("one", "other"))
-        (worker,) = await before.start()
-        worker.kill()
-        while is_alive(worker.pid, None):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        async with now.open() as remit:
-            assert await remit.engine.workers() == []
-
-
-async def test_workflow_terminated_in_temporal_is_a_cancelled_delegation(server: TemporalServer, tmp_path: Path) -> None:
+async def test_workflow_terminated_in_temporal_is_a_cancelled_delegation(temporal: TemporalServer, tmp_path: Path) -> None:
     sleeper = Scripted("sleeper", hang())
-    async with Remit.open(tmp_path, agents=[sleeper], settings=_settings(server, tmp_path)) as remit:
+    async with Remit.open(tmp_path, agents=[sleeper], settings=_settings(temporal, tmp_path)) as remit:
         await remit.work(["sleeper"])
         handle = await remit.start("sleeper", timeout=60)
         await sleeper.called.wait()
-        client = await Client.connect(server.address)
+        client = await Client.connect(temporal.address)
         await client.get_workflow_handle(handle.session_id).terminate("by a person")
         result = await handle.result()
     assert result.errors[0].code == "CANCELLED"
     assert "terminated in Temporal" in result.errors[0].message
 
 
-async def test_secrets_are_not_sent_to_workers(server: TemporalServer, tmp_path: Path) -> None:
+async def test_secrets_are_not_sent_to_workers(temporal: TemporalServer, tmp_path: Path) -> None:
     worker = Scripted("worker-of-secrets")
-    async with Remit.open(tmp_path, agents=[worker], settings=_settings(server, tmp_path)) as remit:
+    async with Remit.open(tmp_path, agents=[worker], settings=_settings(temporal, tmp_path)) as remit:
         result = await remit.delegate("worker-of-secrets", password="correct horse battery")
     assert (result.errors[0].code, worker.calls) == ("INVALID_PARAMETERS", [])
     assert "environment variable" in result.errors[0].recommendation

@@ -15,7 +15,7 @@ from temporalio.worker import Worker
 
 from remit import Context, Remit, RemitPlugin, State, agent, workflow_delegate
 from remit.testing import Scripted, hang
-from support.temporal_server import TemporalServer, temporal_server
+from support.temporal_server import TemporalServer
 
 
 @workflow.defn
@@ -31,15 +31,9 @@ async def doubles(ctx: Context, n: int) -> int:
     return 2 * n
 
 
-@pytest.fixture(scope="module")
-def server() -> Any:
-    with temporal_server() as server:
-        yield server
-
-
 @asynccontextmanager
-async def serving(server: TemporalServer, remit: Remit) -> AsyncIterator[Client]:
-    client = await Client.connect(server.address)
+async def serving(temporal: TemporalServer, remit: Remit) -> AsyncIterator[Client]:
+    client = await Client.connect(temporal.address)
     async with Worker(
         client,
         task_queue=str(remit.root),
@@ -50,8 +44,8 @@ async def serving(server: TemporalServer, remit: Remit) -> AsyncIterator[Client]
         yield client
 
 
-async def test_workflow_gets_the_return_of_an_agent_whatever_its_status(server: TemporalServer, tmp_path: Path) -> None:
-    async with Remit.open(tmp_path, agents=[doubles]) as remit, serving(server, remit) as client:
+async def test_workflow_gets_the_return_of_an_agent_whatever_its_status(temporal: TemporalServer, tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=[doubles]) as remit, serving(temporal, remit) as client:
 
         async def asked(name: str, **parameters: Any) -> Any:
             return await client.execute_workflow(
@@ -63,11 +57,11 @@ async def test_workflow_gets_the_return_of_an_agent_whatever_its_status(server: 
         assert (await asked("missing"))["codes"] == ["INVALID_TARGET"]
 
 
-async def test_cancelled_workflow_cancels_its_delegation(server: TemporalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelled_workflow_cancels_its_delegation(temporal: TemporalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Temporal tells an activity by the answer to its heartbeat."""
     monkeypatch.setattr("remit.engines.temporal.plugin.HEARTBEAT_SECONDS", 2.0)
     sleeper = Scripted("sleeper", hang())
-    async with Remit.open(tmp_path, agents=[sleeper]) as remit, serving(server, remit) as client:
+    async with Remit.open(tmp_path, agents=[sleeper]) as remit, serving(temporal, remit) as client:
         handle = await client.start_workflow("Asks", args=["sleeper", {}], id=f"{tmp_path}-cancelled", task_queue=str(tmp_path))
         await sleeper.called.wait()
         await handle.cancel()
@@ -80,7 +74,7 @@ async def test_cancelled_workflow_cancels_its_delegation(server: TemporalServer,
         assert "its workflow was cancelled" in record.result.errors[0].message
 
 
-async def test_retried_activity_finds_the_delegation_that_runs(server: TemporalServer, tmp_path: Path) -> None:
+async def test_retried_activity_finds_the_delegation_that_runs(temporal: TemporalServer, tmp_path: Path) -> None:
     """The worker of the workflow ends; the next one, in another process of the project, waits for the same delegation."""
     go = asyncio.Event()
     ran: list[int] = []
@@ -92,11 +86,11 @@ async def test_retried_activity_finds_the_delegation_that_runs(server: TemporalS
         return "came"
 
     async with Remit.open(tmp_path, agents=[waits]) as first, Remit.open(tmp_path, agents=[waits]) as second:
-        async with serving(server, first) as client:
+        async with serving(temporal, first) as client:
             handle = await client.start_workflow("Asks", args=["waits", {}], id=f"{tmp_path}-retried", task_queue=str(tmp_path))
             while not ran:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        async with serving(server, second):
+        async with serving(temporal, second):
             go.set()
             assert (await handle.result())["data"] == "came"
         assert [record.state for record in await second.history()] == [State.COMPLETED]

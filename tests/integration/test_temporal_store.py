@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from remit import Remit, State, Status, Unavailable
-from support.postgres import PostgresServer, Proxy, new_schema, postgres_server
+from support.network import Proxy
+from support.postgres import PostgresServer, new_schema
 from support.processes import is_alive
 from support.temporal_cluster import HEARTBEAT, Cluster, cluster
-from support.temporal_server import TemporalServer, temporal_server
-from support.worker_command import worker_command
-from support.worker_processes import WorkerForks, worker_forks
+from support.temporal_server import TemporalServer
+from support.worker_processes import WorkerForks
 
 AGENTS = """
 @agent("leaf", resumable=True, spread=True)
@@ -30,24 +30,6 @@ async def trunk(ctx: Context) -> int:
 """
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[TemporalServer]:
-    with temporal_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with postgres_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[WorkerForks]:
-    with worker_forks() as forks:
-        yield forks
-
-
 @pytest.fixture
 def line(postgres: PostgresServer) -> Iterator[Proxy]:
     with contextlib.closing(Proxy(postgres.port)) as line:
@@ -55,8 +37,8 @@ def line(postgres: PostgresServer) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def made(server: TemporalServer, postgres: PostgresServer, forks: WorkerForks, tmp_path: Path) -> Iterator[Cluster]:
-    with cluster(tmp_path, server.address, forks, AGENTS, store={"url": postgres.url, "schema": new_schema()}) as made:
+def made(temporal: TemporalServer, postgres: PostgresServer, forks: WorkerForks, tmp_path: Path) -> Iterator[Cluster]:
+    with cluster(tmp_path, temporal.address, forks, AGENTS, store={"url": postgres.url, "schema": new_schema()}) as made:
         yield made
 
 
@@ -110,26 +92,6 @@ async def test_worker_whose_store_does_not_answer_stops_its_agents_and_continues
         await asyncio.sleep(HEARTBEAT)
         line.restore()
         assert is_alive(worker.pid, None), "it could not record outcomes, and had nothing else to exit for"
-        (made.root / "go").touch()
-        assert (await handle.result()).data == 2
-        assert await made.wrong(remit, handle) == []
-
-
-@pytest.mark.lab
-async def test_worker_stops_while_its_store_does_not_answer_and_another_continues_its_work(
-    made: Cluster, line: Proxy, postgres: PostgresServer
-) -> None:
-    engine, store = made.settings()["engine"], through(line, made, postgres)["store"]
-    chosen = {f"REMIT_ENGINE__TEMPORAL__{key.upper()}": str(value) for key, value in engine["temporal"].items()}
-    chosen |= {"REMIT_ENGINE__KIND": "temporal", "REMIT_ENGINE__PROJECT": engine["project"]}
-    chosen |= {f"REMIT_STORE__{key.upper()}": value for key, value in store.items()}
-    async with made.open() as remit, worker_command(made.root, chosen) as worker:
-        handle = await remit.start("trunk", timeout=200)
-        await made.until("begin", 2)
-        line.stall()
-        worker.terminate()
-        assert await asyncio.wait_for(worker.wait(), 90) == 0
-        await made.start()
         (made.root / "go").touch()
         assert (await handle.result()).data == 2
         assert await made.wrong(remit, handle) == []

@@ -4,7 +4,6 @@ These tests call `fetch` with their own resolver; `test_web_agents` uses a proje
 """
 
 import ipaddress
-import socket
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from web_server import Request, answer, certificate, raw, redirect, web_server
+from web_server import answer, certificate, raw, redirect, web_server
 
 from remit import Misused, Refused
-from remit.builtin.worker.pages import FetchResult, build_headers, content_kind, encode_body, fetch, read_answer
+from remit.builtin.worker.pages import FetchResult, build_headers, encode_body, fetch, read_answer
 from remit.system.http import Address, Network, Trail, UnreachableError, WebRequest, parse_target, tls_context
 
 HERE = ipaddress.ip_address("127.0.0.1")
@@ -88,43 +87,6 @@ async def test_name_is_resolved_once() -> None:
         assert server.requests == []
 
 
-async def test_connection_uses_the_judged_address_and_keeps_the_host_name() -> None:
-    with web_server({"/": answer("hello")}) as server:
-        silent = ipaddress.ip_address("127.0.0.9")  # the second address is tried if the first does not answer
-        network = FakeNetwork(names={"site.example": [[silent, HERE]]}, allowed={"site.example"})
-        fetched = await get(f"http://site.example:{server.port}/", network)
-        assert fetched.body.content == b"hello"
-        assert server.requests[0].headers["host"] == f"site.example:{server.port}"
-        assert network.asked == [
-            {
-                "url": f"http://site.example:{server.port}/", "scheme": "http", "host": "site.example", "port": server.port,
-                "method": "GET", "address": "loopback",
-            }
-        ]  # fmt: skip
-
-
-async def test_each_redirect_is_judged_by_the_policy() -> None:
-    with web_server({"/a": redirect("/b"), "/b": redirect("c?x=1", "307 Temporary Redirect"), "/c": answer("end")}) as server:
-        network, trail = FakeNetwork(), Trail()
-        fetched = await get(f"{server.url}/a", network, trail=trail)
-        assert fetched.target.path == "/c?x=1"
-        assert [facts["url"].rpartition("/")[2] for facts in network.asked] == ["a", "b", "c?x=1"]
-        assert [hop["status"] for hop in trail.hops] == [302, 307]
-
-
-async def test_redirects_with_two_locations_or_in_a_loop_are_refused() -> None:
-    two = raw(b"HTTP/1.1 302 SearchOutcome\r\nLocation: /a%20b\r\nLocation: /c\r\nContent-Length: 0\r\n\r\n")
-    with web_server({"/space": redirect("/a b"), "/a%20b": answer("here"), "/two": two}) as server:
-        assert (await get(f"{server.url}/space")).body.content == b"here"
-        with pytest.raises(UnreachableError, match="2 addresses at once"):
-            await get(f"{server.url}/two")
-        server.requests.clear()
-        server.routes["/"] = redirect("/")
-        with pytest.raises(UnreachableError, match="more than 10 times"):
-            await get(f"{server.url}/")
-        assert len(server.requests) == 11
-
-
 async def test_headers_of_the_caller_are_not_sent_to_another_origin() -> None:
     """Any header may contain a key."""
     secret = {"Authorization": "Bearer abc", "Cookie": "a=b", "X-My-Key": "k", "Accept-Language": "de"}
@@ -187,29 +149,6 @@ async def test_decompression_stops_at_the_limit() -> None:
         assert "larger than" in fetched.body.cut
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", "identity", ""])
-async def test_compressed_responses_are_decoded(encoding: str) -> None:
-    bits = {"gzip": 31, "deflate": 15}.get(encoding)
-    text = ("The owl hunts at night. " * 5000).encode()
-    packer = zlib.compressobj(6, zlib.DEFLATED, bits) if bits else None
-    packed = packer.compress(text) + packer.flush() if packer else text
-    with web_server({"/": answer(packed, headers={"Content-Encoding": encoding} if encoding else {})}) as server:
-        fetched = await get(f"{server.url}/")
-        assert (fetched.body.content, fetched.body.cut) == (text, "")
-
-
-async def test_slow_headers_time_out() -> None:
-    def drip(connection: socket.socket, _requests: Request) -> None:
-        connection.sendall(b"HTTP/1.1 200 OK\r\n")
-        while not server.stopping.wait(0.05):
-            connection.sendall(b"X-A: b\r\n")
-
-    with web_server({}) as server:
-        server.routes["/"] = drip
-        with pytest.raises(TimeoutError):
-            await get(f"{server.url}/", seconds=0.7)
-
-
 @pytest.mark.parametrize(
     "data",
     [
@@ -241,19 +180,6 @@ async def test_certificate_must_be_trusted_and_match_the_name(tmp_path: Path) ->
         assert len(server.requests) == 1
 
 
-async def test_redirect_to_plain_http_is_noted_and_refused_for_bodies(tmp_path: Path) -> None:
-    file, shown = certificate(tmp_path, "site.example")
-    with web_server({"/": answer("open")}) as plain, web_server({}, tls=shown) as server:
-        server.routes["/"] = redirect(f"{plain.url}/", "307 Temporary Redirect")
-        network = FakeNetwork(names={"site.example": [[HERE]]}, allowed={"site.example", "127.0.0.1"}, ca_file=file)
-        fetched = await get(f"https://site.example:{server.port}/", network, headers={"Authorization": "Bearer abc"})
-        assert "leaves encryption" in fetched.trail.notes[0]
-        assert "authorization" not in plain.requests[0].headers
-        with pytest.raises(Refused, match="unencrypted"):
-            await get(f"https://site.example:{server.port}/", network, method="POST", body="secret")
-        assert len(plain.requests) == 1
-
-
 # ---- content
 
 
@@ -263,15 +189,9 @@ RUSSIAN = "Съешь же ещё этих мягких французских �
 @pytest.mark.parametrize(
     ("words", "encoding", "type_", "charset"),
     [
-        ("Grüße – 日本", "utf-8", "text/html; charset=utf-8", "utf-8"),
         ("“Grüße”", "cp1252", "text/html; charset=latin1", "cp1252"),
-        ("日本語", "shift_jis", 'text/html; charset="Shift_JIS"', "cp932"),
-        ("中文网页", "gb2312", "text/html; charset=gb2312", "gbk"),
-        ("Grüße", "utf-8-sig", "text/html; charset=latin-1", "utf-8"),
         ("\ufeffGrüße", "utf-16-le", "text/html", "utf-16-le"),
-        ('<meta charset="koi8-r">Привет', "koi8-r", "text/html", "koi8-r"),
         ('<meta http-equiv=content-type content="text/html; charset=euc-jp">日本語', "euc-jp", "text/html", "euc_jp"),
-        ("Grüße", "utf-8", "text/html; charset=hex", "utf-8"),
         ("Grüße", "utf-8", "text/html; charset=no-such-thing", "utf-8"),
         (RUSSIAN * 5, "cp1251", "text/plain", "cp1251"),
     ],
@@ -304,53 +224,27 @@ async def test_main_text_title_metadata_and_links_of_a_page() -> None:
         assert page.links == [{"url": f"{server.url}/", "text": "Home"}, {"url": f"{server.url}/study?id=3", "text": "a study"}]
 
 
-def pdf(*pages: str, password: str | None = None) -> bytes:
-    """A minimal PDF with this text; encrypted by pypdf."""
-    objects = [
+def pdf(text: str) -> bytes:
+    """A minimal PDF of one page with this text."""
+    stream = f"BT /F1 24 Tf 72 700 Td ({text}) Tj ET"
+    objects = (
         "<< /Type /Catalog /Pages 2 0 R >>",
-        f"<< /Type /Pages /Count {len(pages)} /Kids [{' '.join(f'{4 + 2 * n} 0 R' for n in range(len(pages)))}] >>",
-    ]
-    objects.append("<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>")
-    for number, text in enumerate(pages):
-        stream = f"BT /F1 24 Tf 72 700 Td ({text}) Tj ET"
-        objects.append(
-            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >> /Contents {5 + 2 * number} 0 R >>"
-        )
-        objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
-    out, places = b"%PDF-1.4\n", []
+        "<< /Type /Pages /Count 1 /Kids [4 0 R] >>",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >> /Contents 5 0 R >>",
+        f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream",
+    )
+    out, places = "%PDF-1.4\n", []
     for number, one in enumerate(objects, 1):
         places.append(len(out))
-        out += f"{number} 0 obj\n{one}\nendobj\n".encode()
-    table = f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n" + "".join(f"{place:010d} 00000 n \n" for place in places)
-    out += f"{table}trailer << /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{len(out)}\n%%EOF\n".encode()
-    if password is None:
-        return out
-    import io
-
-    import pypdf
-
-    writer, held = pypdf.PdfWriter(clone_from=io.BytesIO(out)), io.BytesIO()
-    writer.encrypt(password, algorithm="RC4-128")
-    writer.write(held)
-    return held.getvalue()
+        out += f"{number} 0 obj\n{one}\nendobj\n"
+    table = "0000000000 65535 f \n" + "".join(f"{place:010d} 00000 n \n" for place in places)
+    return f"{out}xref\n0 6\n{table}trailer << /Size 6 /Root 1 0 R >>\nstartxref\n{len(out)}\n%%EOF\n".encode()
 
 
 async def test_text_of_a_pdf_is_extracted_or_the_reason_is_noted() -> None:
-    whole = pdf("Owls hunt", "at night")
-    routes = {
-        "/whole": whole,
-        "/locked": pdf("Secret", password="x"),
-        "/open": pdf("Open", password=""),
-        "/half": whole[: len(whole) // 2],
-        "/none": b"%PDF-",
-    }
+    routes = {"/whole": pdf("Owls hunt"), "/none": b"%PDF-"}
     with web_server({path: answer(content, type_="application/octet-stream") for path, content in routes.items()}) as server:
-        fetched = {path: await get(f"{server.url}{path}") for path in routes}
-    pages = {path: read_answer(one, raw=False, seconds=10) for path, one in fetched.items()}
-    assert {content_kind(one) for one in fetched.values()} == {"pdf"}
-    assert (pages["/whole"].text, pages["/whole"].about["pages"]) == ("Owls hunt\n\nat night", 2)
-    assert "password" in pages["/locked"].notes[0]
-    assert "Secret" not in pages["/locked"].text
-    assert pages["/open"].text == "Open"
-    assert pages["/half"].notes or pages["/half"].text.startswith("Owls hunt")
-    assert "could not be read" in pages["/none"].notes[0]
+        whole, none = [read_answer(await get(f"{server.url}{path}"), raw=False, seconds=10) for path in routes]
+    assert (whole.kind, whole.text) == ("pdf", "Owls hunt")
+    assert "The pdf could not be read to its end" in none.notes[0]

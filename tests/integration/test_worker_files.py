@@ -5,14 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remit import Context, Remit, Return, agent
+from remit import Remit, Return
 from remit.system.edits import TEMPORARY
 
 
@@ -38,7 +37,7 @@ def code(done: Return) -> str:
 async def test_read_returns_content_encoding_and_sizes(remit: Remit, tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("Grüße\nzwei\n")
     done = await remit.delegate("worker.read_file", path="note.txt")
-    assert done.summary == "note.txt was read whole: 13 bytes, 2 lines. The content is UTF-8 text."
+    assert done.summary == "note.txt was read from byte 0 to 13 of 13. The content is UTF-8 text."
     data = dict(done.data)
     assert data.pop("modifiedAt").startswith("20")
     sizes = {"offset": 0, "bytesRead": 13, "sizeBytes": 13, "truncated": False, "nextOffset": None}
@@ -77,15 +76,8 @@ async def test_encoding_is_detected_and_a_guess_is_noted(remit: Remit, tmp_path:
     assert (data["encoding"], data["content"]) == (encoding, content)
     if encoding == "cp1252":
         assert "guess" in data["notes"][0]
-
-
-async def test_named_encoding_is_used_and_a_missing_file_has_a_suggestion(remit: Remit, tmp_path: Path) -> None:
-    (tmp_path / "settings.py").write_bytes("Привет".encode("cp1251"))
-    assert (await ask(remit, "read_file", path="settings.py", encoding="cp1251"))["content"] == "Привет"
-    assert (await ask(remit, "read_file", path="settings.py", encoding="base64"))["encoding"] == "base64"
-    assert code(await remit.delegate("worker.read_file", path="settings.py", encoding="rot13")) == "INVALID_PARAMETERS"
-    missing = await remit.delegate("worker.read_file", path="setings.py")
-    assert (code(missing), missing.next_steps) == ("FILE_NOT_FOUND", "Did you mean settings.py?")
+        assert (await ask(remit, "read_file", path="x", encoding="cp1251"))["content"] == raw.decode("cp1251")
+        assert code(await remit.delegate("worker.read_file", path="x", encoding="rot13")) == "INVALID_PARAMETERS"
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "out", "a/../b", ".remit/remit.db", ".remit/run/x.sock", "to_remit/remit.db"])
@@ -96,16 +88,6 @@ async def test_paths_outside_the_workspace_are_refused(remit: Remit, tmp_path: P
         done = await remit.delegate(f"worker.{operation}", parameters={"path": path, **more})
         if (operation, path) != ("delete_file", "out"):
             assert code(done) in ("POLICY_DENIED", "INVALID_PARAMETERS", "FILE_NOT_FOUND"), (operation, done.summary)
-
-
-async def test_long_chain_of_links_is_an_error_of_the_call(remit: Remit, tmp_path: Path) -> None:
-    """An agent can make one: resolving its names one by one exceeds the depth of recursion."""
-    for number in range(1500):
-        (tmp_path / f"link{number}").symlink_to(f"link{number + 1}")
-    (tmp_path / "link1500").write_text("end")
-    assert code(await remit.delegate("worker.read_file", path="link0")) == "POLICY_DENIED"
-    assert code(await remit.delegate("worker.write_file", path="link0", content="new")) == "POLICY_DENIED"
-    assert await ask(remit, "read_file", path="link1490")
 
 
 async def test_protected_paths_are_refused_without_a_policy(tmp_path: Path) -> None:
@@ -125,28 +107,6 @@ async def test_protected_paths_are_refused_without_a_policy(tmp_path: Path) -> N
     assert (tmp_path / ".git" / "hooks").is_dir()
 
 
-@pytest.mark.parametrize("name", [".git", "x" * 300, "link/.git"])
-async def test_refused_write_leaves_no_new_folders(tmp_path: Path, name: str) -> None:
-    (tmp_path / "there").mkdir()
-    (tmp_path / "there" / "link").symlink_to("..")
-    async with Remit.open(tmp_path, settings={"policy_mode": "disabled"}) as remit:
-        for parents in ("new/deep", "there/new", "there/link/new"):
-            code(await remit.delegate("worker.write_file", path=f"{parents}/{name}", content="x", create_parents=True))
-    assert set(os.listdir(tmp_path)) == {".remit", "there"}
-    assert os.listdir(tmp_path / "there") == ["link"]
-
-
-async def test_reports_of_earlier_delegations_can_be_read(tmp_path: Path) -> None:
-    @agent("reporter")
-    async def reporter(ctx: Context) -> None:
-        (ctx.scratch / "report.md").write_text("all is well")
-        ctx.artifact(ctx.scratch / "report.md")
-
-    async with Remit.open(tmp_path, agents=[reporter]) as remit:
-        done = await remit.delegate("reporter")
-        assert (await ask(remit, "read_file", path=done.artifacts[0].path))["content"] == "all is well"
-
-
 async def test_pipes_and_links_to_forbidden_files_are_refused(remit: Remit, tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("KEY=1")
     (tmp_path / "harmless.txt").symlink_to(".env")
@@ -155,18 +115,6 @@ async def test_pipes_and_links_to_forbidden_files_are_refused(remit: Remit, tmp_
     assert code(await remit.delegate("worker.read_file", path="pipe")) == "POLICY_DENIED"
     assert code(await remit.delegate("worker.write_file", path="pipe", content="x")) == "POLICY_DENIED"
     assert (await ask(remit, "search_files", pattern="x"))["matches"] == []
-
-
-async def test_worker_uses_the_workspace_of_its_caller(tmp_path: Path) -> None:
-    @agent("copyist", workspace="copy")
-    async def copyist(ctx: Context) -> Any:
-        await ctx.delegate("worker.write_file", path="note.txt", content="in the copy")
-        return (await ctx.delegate("worker.read_file", path="note.txt")).data["content"]
-
-    (tmp_path / "note.txt").write_text("in the project")
-    async with Remit.open(tmp_path, agents=[copyist]) as remit:
-        assert (await remit.delegate("copyist")).data == "in the copy"
-    assert (tmp_path / "note.txt").read_text() == "in the project"
 
 
 WRITER = """
@@ -184,11 +132,9 @@ while True:
 """
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.011])
-def test_killed_writer_leaves_the_old_or_the_new_file(tmp_path: Path, delay: float) -> None:
+def test_killed_writer_leaves_the_old_or_the_new_file(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE) as writer:
         writer.stdout.readline()
-        time.sleep(delay)
         writer.send_signal(signal.SIGKILL)
     content = (tmp_path / "file").read_bytes()
     assert content in (b"a" * 3_000_000, b"b" * 3_000_000)
@@ -243,7 +189,7 @@ async def test_write_into_a_missing_folder_is_refused_with_advice(remit: Remit, 
     (tmp_path / "note").mkdir()
     done = await remit.delegate("worker.write_file", path="notes/today.md", content="x")
     assert code(done) == "FILE_NOT_FOUND"
-    assert "no folder notes" in done.errors[0].message
+    assert "no folder to write notes/today.md in" in done.errors[0].message
     assert "create_parents=true" in done.errors[0].recommendation
     assert "Did you mean note?" in done.errors[0].recommendation
     assert not (tmp_path / "notes").exists()

@@ -43,7 +43,7 @@ async def test_match_has_line_and_column_in_characters(remit: Remit, tmp_path: P
         {"path": "src/a.py", "line": 2, "column": 16, "text": "grüße an alle: hello, hello"},
         {"path": "src/a.py", "line": 3, "column": 6, "text": "last hello"},
     ]
-    assert (data["filesSearched"], data["filesMatched"], data["truncated"], data["searchedWith"]) == (2, 1, False, "ripgrep")
+    assert (data["filesSearched"], data["matchCount"], data["truncated"]) == (2, 2, False)
 
 
 async def test_pattern_is_literal_unless_regex_is_set(remit: Remit, tmp_path: Path) -> None:
@@ -54,13 +54,12 @@ async def test_pattern_is_literal_unless_regex_is_set(remit: Remit, tmp_path: Pa
     assert (await search(remit, pattern="--files"))["matches"] == []
 
 
-@pytest.mark.parametrize(("pattern", "position"), [("ab[", "2"), ("(?P<n", ""), ("x(y", ""), ("a{2,1}", ""), ("*x", "")])
-async def test_invalid_regular_expression_is_refused_with_the_position(remit: Remit, tmp_path: Path, pattern: str, position: str) -> None:
+@pytest.mark.parametrize("pattern", ["ab[", "(?P<n", "a{2,1}", "*x"])
+async def test_invalid_regular_expression_is_refused(remit: Remit, tmp_path: Path, pattern: str) -> None:
     write_files(tmp_path, a="x")
     done = await remit.delegate("worker.search_files", pattern=pattern, regex=True)
     assert done.errors[0].code == "INVALID_PARAMETERS", done
     assert "is not a regular expression" in done.errors[0].message
-    assert f"at position {position}" in done.errors[0].message
 
 
 async def test_ignored_and_binary_files_are_skipped(remit: Remit, tmp_path: Path) -> None:

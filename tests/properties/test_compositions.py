@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remit import Remit, agent, call, each, parallel, sequence
-from remit.core.composition import CallStep, EachStep, ParallelStep, SequenceStep, Step, composition_from
+from remit.core.composition import CallStep, GroupStep, Step, composition_from
 
 calls = st.integers(0, 20).map(lambda n: CallStep(request=call("number", n=n)))
 lists = st.lists(st.integers(0, 20), max_size=4)
@@ -29,7 +29,7 @@ def expected(step: Step) -> tuple[bool, Any]:
         case CallStep(request=request):
             n = request.parameters["n"]
             return (False, None) if n % 7 == 0 else (True, n)
-        case SequenceStep(steps=steps):
+        case GroupStep(kind="sequence", steps=steps):
             data: list[Any] = []
             for one in steps:
                 ok, value = expected(one)
@@ -37,9 +37,9 @@ def expected(step: Step) -> tuple[bool, Any]:
                 if not ok:
                     return False, data
             return True, data
-        case EachStep(over=items, need=need):
+        case GroupStep(kind="each", over=items, need=need):
             found = [(n % 7 != 0, None if n % 7 == 0 else n) for n in items]
-        case ParallelStep(steps=steps, need=need):
+        case GroupStep(steps=steps, need=need):
             found = [expected(one) for one in steps]
         case _:
             raise AssertionError(step)

@@ -10,13 +10,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tomlkit
 
 from forking import run
 from remit import Remit
@@ -153,10 +154,7 @@ class Harness:
         self.write()
 
     def write(self) -> None:
-        lines = [f"{name} = {_toml(value)}" for name, value in self.settings.items()]
-        for name, table in self.agents.items():
-            lines += ["", f"[agents.{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items())]
-        (self.project / "remit.toml").write_text("\n".join(lines) + "\n")
+        (self.project / "remit.toml").write_text(tomlkit.dumps({**self.settings, "agents": self.agents}))
 
     def begin_git(self) -> None:
         """Make the project a git repository with one commit."""
@@ -203,14 +201,6 @@ class Harness:
             assert time.monotonic() < end, f"{name} was not written after {len(self.models.requests)} model requests"
             await asyncio.sleep(0.05)
         return path
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(one)}" for key, one in value.items()) + " }"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return "[" + ", ".join(_toml(one) for one in value) + "]"
-    return json.dumps(value)
 
 
 @asynccontextmanager

@@ -3,14 +3,14 @@
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from real_harness import CLAUDE, CODEX, OPENCODE, Coder, Harness, need, open_harness
 
 from remit.testing import Call, Reply, Say, valid_return
-from support.temporal_server import TemporalServer, temporal_server
+from support.temporal_server import TemporalServer
 from support.worker_command import worker_command
 
 pytestmark = pytest.mark.timeout(200)
@@ -36,16 +36,10 @@ async def counts(ctx: Context, word: str) -> int:
 GOOD = Reply(lambda request: Say(valid_return(request, summary="Found three things.", artifacts=["report.md"])))
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[TemporalServer]:
-    with temporal_server() as server:
-        yield server
-
-
 @contextlib.asynccontextmanager
-async def on_worker(harness: Harness, server: TemporalServer) -> AsyncIterator[int]:
+async def on_worker(harness: Harness, temporal: TemporalServer) -> AsyncIterator[int]:
     """Start a worker of the harness and yield its process id."""
-    temporal = {"address": server.address, "pass_environment": ["SHOP_*"]}
+    temporal = {"address": temporal.address, "pass_environment": ["SHOP_*"]}
     harness.settings |= {"engine": {"kind": "temporal", "project": f"real{os.getpid()}{id(harness)}", "temporal": temporal}}
     (harness.project / ".remit" / "agents" / "work.py").write_text(AGENTS)
     harness.write()
@@ -58,12 +52,12 @@ async def on_worker(harness: Harness, server: TemporalServer) -> AsyncIterator[i
     [CLAUDE, pytest.param(CODEX, marks=pytest.mark.lab), pytest.param(OPENCODE, marks=pytest.mark.lab)],
     ids=lambda coder: coder.name,
 )
-async def test_coding_agent_runs_on_a_worker(coder: Coder, server: TemporalServer, tmp_path: Path) -> None:
+async def test_coding_agent_runs_on_a_worker(coder: Coder, temporal: TemporalServer, tmp_path: Path) -> None:
     need(coder)
     script = [coder.shell("printf 'three findings' > report.md"), GOOD]
     async with open_harness(tmp_path, script, describe_seconds=60.0, builtin_agents=[]) as harness:
         harness.cast("one", coder)
-        async with on_worker(harness, server) as worker, harness.open() as remit:
+        async with on_worker(harness, temporal) as worker, harness.open() as remit:
             result = await remit.delegate("one", task="Look around and write a report.", timeout=150)
             record = await remit.describe(result.session_id)
         assert (result.status, result.summary) == ("completed", "Found three things."), result.to_dict()
@@ -72,7 +66,7 @@ async def test_coding_agent_runs_on_a_worker(coder: Coder, server: TemporalServe
         await harness.wait_for_nobody()
 
 
-async def test_agents_on_a_worker_run_without_access_to_its_keys(server: TemporalServer, tmp_path: Path) -> None:
+async def test_agents_on_a_worker_run_without_access_to_its_keys(temporal: TemporalServer, tmp_path: Path) -> None:
     counted = Call("delegate", target="counts", parameters={"word": "shop"})
     async with open_harness(tmp_path, [counted, Reply(lambda request: Say(valid_return(request)))], describe_seconds=60.0) as harness:
         names = " ".join(SECRETS)
@@ -90,7 +84,7 @@ async def test_agents_on_a_worker_run_without_access_to_its_keys(server: Tempora
                 "command": ["sh", "-c", f"for name in {names}; do printenv $name; done; echo end"],
             },
         }
-        async with on_worker(harness, server) as worker, harness.open() as remit:
+        async with on_worker(harness, temporal) as worker, harness.open() as remit:
             thought = await remit.delegate("thinker", task="Count.", timeout=100)
             now = await remit.delegate("clock.get_current_time", parameters={"timezone": "Europe/Berlin"}, timeout=100)
             printed = await remit.delegate("prints", task="Print.", timeout=100)

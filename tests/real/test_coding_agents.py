@@ -4,23 +4,16 @@ Their models are scripted; everything else is the program that users run. Tests 
 """
 
 import asyncio
-import contextlib
 import json
 import os
-import re
 import signal
-import sqlite3
-import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from real_harness import CLAUDE, CODERS, CODEX, OPENCODE, OPENCODE_ACP, TOOLS, Coder, Harness, need, open_harness
+from real_harness import CLAUDE, CODERS, CODEX, OPENCODE, OPENCODE_ACP, Coder, Harness, need, open_harness
 
 from remit import EventKind, Limits, Return
-from remit.agents.coding.detect import detect
-from remit.agents.command import STARTED_AGAIN
 from remit.testing import Call, Fail, ModelRequest, Reply, Say, Silence, valid_return
 from remit.testing import ModelTurn as Turn
 from support.processes import look
@@ -122,20 +115,6 @@ async def test_budget_stops_a_turn_within_one_further_request(vendor: Coder, tmp
         await harness.wait_for_nobody()
 
 
-async def test_running_coding_agent_is_cancelled(tmp_path: Path) -> None:
-    """The resume tests below cancel the other coding agents."""
-    need(OPENCODE)
-    async with open_harness(tmp_path, [OPENCODE.shell(HALF_AND_HANG), Silence()]) as harness:
-        harness.cast("one", OPENCODE)
-        async with harness.open() as remit:
-            handle = await remit.start("one", task="Take your time.", timeout=120)
-            await harness.wait_for_file("half.txt")
-            await handle.cancel("not needed any more")
-            result = await asyncio.wait_for(handle.result(), 15)
-            assert (result.stop_reason, result.errors[0].code) == ("cancelled", "CANCELLED"), explain(result, harness)
-            await harness.wait_for_nobody()
-
-
 async def test_coding_agent_delegates_up_to_the_depth_limit(coder: Coder, tmp_path: Path) -> None:
     """Delegations over MCP from another process belong to the same tree and share its limits. Deeper ones are refused."""
     need(CLAUDE)
@@ -207,12 +186,6 @@ async def test_two_vendors_and_a_function_form_one_tree(tmp_path: Path) -> None:
         await harness.wait_for_nobody()
 
 
-def hanging_hand(request: ModelRequest) -> Turn:
-    if "the boss" in request.text:
-        return Call("delegate", target="hand", parameters={"task": "You are the hand."})
-    return CODEX.shell(HALF_AND_HANG)
-
-
 async def test_cancelling_the_root_ends_every_process_below_two_vendors(tmp_path: Path) -> None:
     """The whole tree runs: claude, codex, and a Python function in a process with a child process."""
     need(CLAUDE, CODEX)
@@ -236,24 +209,6 @@ async def test_cancelling_the_root_ends_every_process_below_two_vendors(tmp_path
             assert look(pid) is None
             states = [(record.agent, record.depth, record.state) for record in await remit.tree(handle.session_id)]
         assert states == [("boss", 1, "cancelled"), ("hand", 2, "cancelled"), ("sits", 3, "cancelled")]
-
-
-async def test_killing_the_root_process_of_two_vendors_leaves_no_process(tmp_path: Path) -> None:
-    """Codex runs for a delegation of claude. Both die with the delegating process and are settled afterwards."""
-    need(CLAUDE, CODEX)
-    async with open_harness(tmp_path, hanging_hand) as harness:
-        harness.cast("boss", CLAUDE, delegates=True)
-        harness.cast("hand", CODEX, delegates=True)
-        caller = harness.remit_started("delegate", "boss", "task=You are the boss.", "--timeout", "120")
-        try:
-            await harness.wait_for_file("half.txt")
-        finally:
-            os.kill(caller.pid, signal.SIGKILL)
-            await asyncio.to_thread(caller.wait)
-        await harness.wait_for_nobody()
-        async with harness.open() as remit:
-            await remit.recover()
-            assert {record.agent: record.state for record in await remit.history()} == {"boss": "partial", "hand": "partial"}
 
 
 @pytest.mark.parametrize("coder", [CLAUDE, CODEX, OPENCODE], ids=lambda coder: coder.name)
@@ -310,7 +265,7 @@ async def test_session_returns_its_result_at_the_soft_deadline(coder: Coder, tmp
         assert "Take your time." in asked.text
 
 
-@pytest.mark.parametrize("coder", [CLAUDE, CODEX, OPENCODE_ACP], ids=lambda coder: coder.name.replace(" ", "-"))
+@pytest.mark.parametrize("coder", [CLAUDE, CODEX, OPENCODE, OPENCODE_ACP], ids=lambda coder: coder.name.replace(" ", "-"))
 async def test_stopped_coding_agent_resumes_in_its_own_session(coder: Coder, tmp_path: Path) -> None:
     """`resume=` continues the recorded session of the vendor."""
     need(coder)
@@ -380,92 +335,3 @@ async def test_instructions_never_trigger_a_project_command(coder: Coder, tmp_pa
         assert result.status == "completed", (result, harness.models.faults)
         assert "/trap now" in harness.models.requests[0].text
         assert not (harness.project / "bad.txt").exists()
-
-
-async def test_agent_file_runs_on_the_declared_coding_agent(tmp_path: Path) -> None:
-    """Its text precedes the task in the prompt, and its return is validated under its own name."""
-    need(CLAUDE)
-    async with open_harness(tmp_path, [Reply(lambda request: Say(valid_return(request)))]) as harness:
-        harness.cast("claude", CLAUDE)
-        files = harness.project / ".claude" / "agents"
-        files.mkdir(parents=True)
-        (files / "reviewer.md").write_text("---\nname: reviewer\ndescription: Reviews code.\ntools: Read\n---\nYou review code.\n")
-        async with harness.open() as remit:
-            result = await remit.delegate("reviewer", task="Look at it.", timeout=90)
-        assert (result.status, result.metadata.agent_type) == ("completed", "reviewer"), (result, harness.models.faults)
-        asked = harness.models.requests[0].text
-        assert asked.index("You review code.") < asked.index("Look at it.")
-
-
-def _schema_of_opencode(home: Path) -> str:
-    """Return the schema that a first start creates in another home."""
-    prepared = OPENCODE.settle(home, "http://127.0.0.1:9")
-    listed = [str(TOOLS / "opencode"), "session", "list"]
-    subprocess.run(listed, cwd=home, env={**os.environ, "HOME": str(home), **prepared}, check=True, capture_output=True, timeout=60)
-    with contextlib.closing(sqlite3.connect(home / "data" / "opencode" / "opencode.db")) as database:
-        return "\n".join(database.iterdump())
-
-
-@pytest.mark.parametrize("coder", [OPENCODE, pytest.param(OPENCODE_ACP, marks=pytest.mark.lab)], ids=["opencode", "opencode-over-ACP"])
-async def test_first_start_that_collides_with_another_is_retried(coder: Coder, tmp_path: Path) -> None:
-    """OpenCode does not serialise the creation of its database. The test acts as the other process: it locks the empty
-    database and completes it after the agent has opened it."""
-    need(coder)
-    (tmp_path / "prepared").mkdir()
-    schema = await asyncio.to_thread(_schema_of_opencode, tmp_path / "prepared")
-    async with open_harness(tmp_path, [good(data="done")]) as harness:
-        harness.cast("one", coder)
-        path = harness.homes / coder.kind / "data" / "opencode" / "opencode.db"
-        path.parent.mkdir(parents=True)
-        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
-            other.execute("PRAGMA journal_mode = WAL")
-            other.execute("BEGIN IMMEDIATE")
-            async with harness.open() as remit:
-                handle = await remit.start("one", task="Say that you are done.", timeout=120)
-                await _opened_by_another(path)
-                await asyncio.sleep(1.5)  # opencode waits at most 5 seconds for the database, and fails in either case
-                for statement in schema.removeprefix("BEGIN TRANSACTION;").removesuffix("COMMIT;").split(";\n"):
-                    other.execute(statement)
-                other.execute("COMMIT")
-                result = await handle.result()
-                notes = [event.body.get("message") for event in await remit.events(handle.session_id)]
-        assert (result.status, result.data) == ("completed", "done"), explain(result, harness)
-        assert STARTED_AGAIN in notes
-
-
-async def _opened_by_another(path: Path, seconds: float = 40.0) -> None:
-    end = time.monotonic() + seconds
-    while not await asyncio.to_thread(_is_opened_by_another, path):
-        assert time.monotonic() < end, "the agent did not open its database"
-        await asyncio.sleep(0.02)
-
-
-def _is_opened_by_another(path: Path) -> bool:
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if int(process.name) != os.getpid() and any(os.path.realpath(fd) == str(path) for fd in (process / "fd").iterdir()):
-                return True
-    return False
-
-
-@pytest.mark.lab
-@pytest.mark.parametrize("coder", [OPENCODE, OPENCODE_ACP], ids=lambda coder: coder.name.replace(" ", "-"))
-async def test_concurrent_first_starts_all_succeed(coder: Coder, tmp_path: Path) -> None:
-    need(coder)
-    for number in range(10):
-        async with open_harness(tmp_path / str(number), lambda request: Say(valid_return(request))) as harness:
-            harness.cast("one", coder)
-            async with harness.open() as remit:
-                results = await asyncio.gather(*[remit.delegate("one", task=f"Number {index}.", timeout=140) for index in range(5)])
-            assert [result.status for result in results] == ["completed"] * 5, [explain(result, harness) for result in results]
-
-
-async def test_installed_coding_agents_are_detected_with_their_version(tmp_path: Path) -> None:
-    """`remit agents --detect` lists them. A configured API key counts as a login."""
-    need(CLAUDE, CODEX, OPENCODE)
-    environment = {"PATH": f"{TOOLS}:{os.environ['PATH']}", "HOME": str(tmp_path), "ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k"}
-    found = {one.known.name: one for one in (await detect(environment))[0]}
-    assert {"claude", "codex", "opencode"} <= set(found)
-    for name in ("claude", "codex", "opencode"):
-        assert re.fullmatch(r"\d+\.\d+\.\d+.*", found[name].version), found[name]
-    assert found["claude"].is_usable

@@ -111,28 +111,6 @@ async def test_model_is_loaded_once_and_reloaded_after_it_died(project: Path, mo
         await models.address("small", spending)
 
 
-async def test_caller_without_time_does_not_wait_for_the_model(project: Path) -> None:
-    models = LocalModels(load_settings(project), project)
-    try:
-        with pytest.raises(Unavailable, match="was not loaded within"):
-            await models.address("small", Spending(0.0))
-        assert _answers(await models.address("small", Spending()))
-    finally:
-        await models.close()
-
-
-async def test_truncated_model_file_is_reported_and_not_retried_forever(project: Path) -> None:
-    whole = (DATA / "remit" / "models" / "smollm2.gguf").read_bytes()
-    (project / "cut.gguf").write_bytes(whole[:3_000_000])
-    models = LocalModels(None, project)
-    try:
-        with pytest.raises(Unavailable, match="could not be loaded") as raised:
-            await models.address("cut.gguf", Spending())
-        assert raised.value.code == "TOOL_UNAVAILABLE"
-    finally:
-        await models.close()
-
-
 def test_model_process_dies_with_its_parent(project: Path) -> None:
     """kill -9 of the parent leaves no process behind."""
     program = (

@@ -82,22 +82,6 @@ async def test_contained_program_cannot_reach_the_host_and_its_work_is_harvested
 
 
 @needs_bubblewrap
-async def test_cancelling_while_the_container_starts_leaves_nothing_waiting(tmp_path: Path) -> None:
-    """A wait for a closed socket would keep later connections with its number from being read."""
-    project = project_with(tmp_path, one=command("sleep", "60", hosts=["example.com"]))
-    async with Remit.open(project) as remit:
-        for delay in (0.0, 0.01, 0.02, 0.03, 0.05):
-            handle = await remit.start("one", task="Sleep.", timeout=30)
-            async for event in handle.stream():
-                if str(event.body.get("message", "")).startswith("Contained by"):
-                    break
-            await asyncio.sleep(delay)
-            await handle.cancel("enough")
-            await handle.result()
-        assert not [task for task in asyncio.all_tasks() if "sock_accept" in repr(task.get_coro())]
-
-
-@needs_bubblewrap
 async def test_workspace_is_read_only_for_an_agent_without_write_access(tmp_path: Path) -> None:
     script = "echo x > owned.txt; echo y > $REMIT_SCRATCH/note.txt && cat remit.toml | head -c 8"
     project = project_with(tmp_path, reader=command("sh", "-c", script, workspace="none"))
@@ -133,29 +117,6 @@ async def test_only_a_delegating_agent_reaches_the_process_that_owns_its_tree(tm
         alone = await remit.delegate("alone", task="Look.", timeout=30)
         caller = await remit.delegate("caller", task="Look.", timeout=30)
     assert (alone.data, caller.data) == ("0", "token\n1")
-
-
-@needs_bubblewrap
-async def test_contained_agent_waits_for_delegations_that_it_cannot_look_up(tmp_path: Path) -> None:
-    """Records of other delegations are hidden, so remit's tools wait for the result instead of returning a handle."""
-    script = (
-        "import asyncio\nfrom types import SimpleNamespace as S\nfrom remit import Remit\n"
-        "from remit.server.mcp.delegations import Delegations\n"
-        "async def main():\n"
-        "    async with Remit.open('.') as remit:\n"
-        "        done = await remit.delegate('helper', task='Help.')\n"
-        "        tools = Delegations(S(remit=remit, tool=S(catalogue=None)), 45.0)\n"
-        "        print(done.data, remit.is_attached, remit.has_record, tools._wait({}) > 3600)\n"
-        "asyncio.run(main())\n"
-    )
-    project = project_with(
-        tmp_path, caller=command(sys.executable, "-c", script, delegates=True), helper=command("echo", "helped", contain=False)
-    )
-    async with Remit.open(project) as remit:
-        result = await remit.delegate("caller", task="Delegate.", timeout=60)
-        tree = await remit.tree(result.session_id)
-    assert (result.status, result.data) == ("completed", "helped True False True"), result
-    assert [record.agent for record in tree] == ["caller", "helper"]
 
 
 ATTACHED = """

@@ -16,13 +16,6 @@ import json, os, signal, socket, sys
 aim = json.load(open("aim.json"))
 got = {}
 
-def attempt(act):
-    try:
-        got[act.__name__] = act() or "it worked"
-    except BaseException as error:
-        got[act.__name__] = None
-    return act
-
 def read(path):
     with open(path, "rb") as file:
         return file.read(200).decode("latin-1") or "(empty)"
@@ -44,69 +37,57 @@ def tunnel(authority):
     assert " 200 " in answer.splitlines()[0], answer
     return answer
 
-@attempt
-def read_a_private_key(): return read(aim["home"] + "/.ssh/id_x")
-@attempt
-def read_another_project(): return read(aim["other"] + "/secret.txt")
-@attempt
-def read_the_record(): return read(aim["project"] + "/.remit/remit.db")
-@attempt
-def read_the_scratch_of_others(): return read(aim["project"] + "/.remit/scratch/other/notes.txt")
-@attempt
-def read_the_vendors_credentials_of_the_person(): return read(aim["home"] + "/.claude/.credentials.json")
-@attempt
-def write_into_the_home(): write(aim["home"] + "/.bashrc")
-@attempt
-def write_into_another_project(): write(aim["other"] + "/owned.txt")
-@attempt
-def write_a_git_hook(): write(aim["git"] + "/hooks/post-checkout")
-@attempt
-def write_the_git_settings(): write(aim["git"] + "/config")
-@attempt
-def write_hooks_of_claude(): write(aim["home"] + "/.claude/settings.json")
-@attempt
-def write_servers_of_codex(): write(aim["home"] + "/.codex/config.toml")
-@attempt
-def write_plugins_of_opencode(): write(aim["home"] + "/.config/opencode/plugin/owned.js")
-@attempt
-def write_an_agent_of_remit(): write(aim["project"] + "/.remit/agents/owned.py")
-@attempt
-def change_a_program_of_the_system(): return os.access(sys.executable, os.W_OK) or 1 / 0
-@attempt
-def write_a_setting_of_the_kernel():
-    with open("/proc/sys/kernel/core_pattern", "r+") as file:
-        file.write(file.read())
-@attempt
-def connect_to_a_port_of_the_host(): connect("127.0.0.1", aim["port"])
-@attempt
-def connect_to_an_address_of_the_host(): connect(aim["address"], aim["port"])
-@attempt
-def tunnel_to_a_port_of_the_host(): return tunnel(f"127.0.0.1:{aim['port']}")
-@attempt
-def tunnel_to_a_name_of_the_host(): return tunnel(f"localhost:{aim['port']}")
-@attempt
-def tunnel_to_an_unlisted_host(): return tunnel("exfiltration.example.com:443")
-@attempt
-def tunnel_to_a_number(): return tunnel("2130706433:443")
-@attempt
-def look_up_a_name(): return socket.getaddrinfo("exfiltration.example.com", 443)
 def read_all(path):
     try:
         return open(path, "rb").read().decode("latin-1")
     except OSError:
         return ""
-@attempt
-def read_the_environment_of_others():
-    return [pid for pid in os.listdir("/proc") if pid.isdigit() and aim["secret"] in read_all(f"/proc/{pid}/environ")] or 1 / 0
-@attempt
-def have_the_key_of_the_person(): return next(name for name, value in os.environ.items() if value == aim["secret"])
-@attempt
-def signal_a_process_of_the_host(): os.kill(aim["pid"], signal.SIGKILL)
-@attempt
+
+def write_a_setting_of_the_kernel():
+    with open("/proc/sys/kernel/core_pattern", "r+") as file:
+        file.write(file.read())
+
 def make_a_namespace():
     import ctypes
     if ctypes.CDLL(None).unshare(0x10000000 | 0x00020000) != 0:
         raise OSError
+
+home, other, project, git = aim["home"], aim["other"], aim["project"], aim["git"]
+ATTACKS = {
+    "read_a_private_key": lambda: read(home + "/.ssh/id_x"),
+    "read_another_project": lambda: read(other + "/secret.txt"),
+    "read_the_record": lambda: read(project + "/.remit/remit.db"),
+    "read_the_scratch_of_others": lambda: read(project + "/.remit/scratch/other/notes.txt"),
+    "read_the_vendors_credentials_of_the_person": lambda: read(home + "/.claude/.credentials.json"),
+    "write_into_the_home": lambda: write(home + "/.bashrc"),
+    "write_into_another_project": lambda: write(other + "/owned.txt"),
+    "write_a_git_hook": lambda: write(git + "/hooks/post-checkout"),
+    "write_the_git_settings": lambda: write(git + "/config"),
+    "write_hooks_of_claude": lambda: write(home + "/.claude/settings.json"),
+    "write_servers_of_codex": lambda: write(home + "/.codex/config.toml"),
+    "write_plugins_of_opencode": lambda: write(home + "/.config/opencode/plugin/owned.js"),
+    "write_an_agent_of_remit": lambda: write(project + "/.remit/agents/owned.py"),
+    "change_a_program_of_the_system": lambda: os.access(sys.executable, os.W_OK) or 1 / 0,
+    "write_a_setting_of_the_kernel": write_a_setting_of_the_kernel,
+    "connect_to_a_port_of_the_host": lambda: connect("127.0.0.1", aim["port"]),
+    "connect_to_an_address_of_the_host": lambda: connect(aim["address"], aim["port"]),
+    "tunnel_to_a_port_of_the_host": lambda: tunnel(f"127.0.0.1:{aim['port']}"),
+    "tunnel_to_a_name_of_the_host": lambda: tunnel(f"localhost:{aim['port']}"),
+    "tunnel_to_an_unlisted_host": lambda: tunnel("exfiltration.example.com:443"),
+    "tunnel_to_a_number": lambda: tunnel("2130706433:443"),
+    "look_up_a_name": lambda: socket.getaddrinfo("exfiltration.example.com", 443),
+    "read_the_environment_of_others": lambda: [
+        pid for pid in os.listdir("/proc") if pid.isdigit() and aim["secret"] in read_all(f"/proc/{pid}/environ")
+    ] or 1 / 0,
+    "have_the_key_of_the_person": lambda: next(name for name, value in os.environ.items() if value == aim["secret"]),
+    "signal_a_process_of_the_host": lambda: os.kill(aim["pid"], signal.SIGKILL),
+    "make_a_namespace": make_a_namespace,
+}
+for name, act in ATTACKS.items():
+    try:
+        got[name] = act() or "it worked"
+    except BaseException:
+        got[name] = None
 json.dump(got, open("report.json", "w"))
 open("made.txt", "w").write("made inside")
 print("tried", len(got))

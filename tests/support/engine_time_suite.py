@@ -157,20 +157,6 @@ async def an_agent_that_ignores_cancellation_is_abandoned_and_reported(open_remi
         assert (await remit.describe(result.session_id)).result == result
 
 
-@promise
-async def an_exception_while_it_is_stopped_changes_nothing(open_remit: OpenRemit, root: Path) -> None:
-    @agent("sore", timeout=0.2)
-    async def sore() -> None:
-        try:
-            await asyncio.sleep(60)
-        finally:
-            raise ValueError("while being cancelled")
-
-    async with open_remit(root, [sore]) as remit:
-        result = await remit.delegate("sore")
-        assert (result.status, result.stop_reason) == (Status.PARTIAL, StopReason.DEADLINE)
-
-
 class _Crowd:
     """An agent that counts its parallel runs; the first wait for `enough` of them."""
 

@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from remit import Context, Evidence, Remit, State, Status, Stopped, StopReason, Unavailable, agent, call
+from remit import Context, Evidence, Remit, State, Status, StopReason, Unavailable, agent, call
 from remit.testing import Scripted, answer, fail, hang
-from support.engine_samples import OpenRemit, code_of, promise, raised, until
+from support.engine_samples import OpenRemit, code_of, promise, until
 from support.pace import allowed
 
 
@@ -164,24 +164,6 @@ async def gather_keeps_the_order_of_the_calls_and_loses_nothing_to_a_failure(ope
 
 
 @promise
-async def gather_loses_nothing_to_a_call_that_cannot_be_made(open_remit: OpenRemit, root: Path) -> None:
-    @agent("child")
-    async def child(n: int) -> int:
-        await asyncio.sleep(0.02)
-        return n
-
-    @agent("caller")
-    async def caller(ctx: Context) -> list[Any]:
-        requests = [call("child", n=0, key="k"), call("child", n=1, key="k"), call("child", n=2)]
-        results = await ctx.gather(*requests)
-        assert "another call" in results[1].errors[0].message
-        return [[r.status, r.data] for r in results]
-
-    async with open_remit(root, [caller, child]) as remit:
-        assert (await remit.delegate("caller")).data == [["completed", 0], ["failed", None], ["completed", 2]]
-
-
-@promise
 async def no_child_outlives_its_caller(open_remit: OpenRemit, root: Path) -> None:
     child = Scripted("child", hang())
 
@@ -198,20 +180,6 @@ async def no_child_outlives_its_caller(open_remit: OpenRemit, root: Path) -> Non
         assert record.result is not None
         assert "leaves" in record.result.errors[0].message
         assert remit.export_state()["active"] == 0
-
-
-@promise
-async def an_agent_that_has_ended_can_delegate_no_more(open_remit: OpenRemit, root: Path) -> None:
-    kept: list[Context] = []
-
-    @agent("keeper")
-    async def keeper(ctx: Context) -> None:
-        kept.append(ctx)
-
-    async with open_remit(root, [keeper, Scripted("worker")]) as remit:
-        await remit.delegate("keeper")
-        await raised(Stopped, kept[0].delegate("worker"))
-        assert remit.export_state()["total"] == 1
 
 
 # ---- budgets

@@ -217,6 +217,20 @@ def kill_supervisor() -> None:
 
 
 @_hostile(_PROCESS)
+def stop_supervisor() -> None:
+    os.kill(os.getppid(), signal.SIGSTOP)
+    time.sleep(FOREVER_SECONDS)
+
+
+@_hostile(_PROCESS)
+def kill_fork_server() -> str:
+    with open(f"/proc/{os.getppid()}/stat") as file:
+        server = int(file.read().rpartition(")")[2].split()[1])
+    os.kill(server, signal.SIGKILL)
+    return "answered"
+
+
+@_hostile(_PROCESS)
 def close_pipes() -> None:
     os.closerange(0, 256)
     time.sleep(FOREVER_SECONDS)

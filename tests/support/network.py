@@ -110,12 +110,18 @@ def network(*hosts: str) -> Iterator[Network]:
         made.close()
 
 
-class SlowLine:
-    """A TCP proxy that forwards all data after `seconds`."""
+class Proxy:
+    """TCP proxy in front of a port, until `restore`: `cut` closes all connections and refuses new ones, `stall` delivers nothing.
 
-    def __init__(self, host: str, port: int, seconds: float) -> None:
-        self._to = (host, port)
+    All data comes `seconds` later."""
+
+    def __init__(self, to: int, *, host: str = "127.0.0.1", seconds: float = 0.0) -> None:
+        self._to = (host, to)
         self._seconds = seconds
+        self._is_cut = False
+        self._flows = threading.Event()
+        self._flows.set()
+        self._open: set[socket.socket] = set()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listening.getsockname()[1])
         threading.Thread(target=self._serve, daemon=True).start()
@@ -123,20 +129,46 @@ class SlowLine:
     def _serve(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                here, _ = self._listening.accept()
-                there = socket.create_connection(self._to)
-                for one, other in ((here, there), (there, here)):
+                client, _ = self._listening.accept()
+                if self._is_cut:
+                    client.close()
+                    continue
+                try:
+                    there = socket.create_connection(self._to)
+                except OSError:  # the server is down
+                    client.close()
+                    continue
+                self._open |= {client, there}
+                for one, other in ((client, there), (there, client)):
                     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
 
     def _pump(self, one: socket.socket, other: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := one.recv(65536):
+                self._flows.wait()
                 time.sleep(self._seconds)
                 other.sendall(data)
         for end in (one, other):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
+    def cut(self) -> None:
+        self._is_cut = True
+        for end in list(self._open):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def stall(self) -> None:
+        self._flows.clear()
+
+    def restore(self) -> None:
+        self._is_cut = False
+        self._flows.set()
+
     def close(self) -> None:
+        self.cut()
+        self._flows.set()
         self._listening.close()
+        for end in self._open:
+            end.close()

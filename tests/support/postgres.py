@@ -8,10 +8,9 @@ import signal
 import socket
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -77,65 +76,6 @@ class PostgresServer:
             [str(self._bin / program), *arguments], user=self._user, cwd=self._folder, env={"PATH": "/bin:/usr/bin", "LC_ALL": "C"},
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-
-
-class Proxy:
-    """TCP proxy in front of a port, until `restore`: `cut` closes all connections and refuses new ones, `stall` delivers nothing."""
-
-    def __init__(self, to: int) -> None:
-        self._to = to
-        self._is_cut = False
-        self._flows = threading.Event()
-        self._flows.set()
-        self._open: set[socket.socket] = set()
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listening.getsockname()[1])
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listening.accept()
-                if self._is_cut:
-                    client.close()
-                    continue
-                try:
-                    there = socket.create_connection(("127.0.0.1", self._to))
-                except OSError:  # the server is down
-                    client.close()
-                    continue
-                self._open |= {client, there}
-                for one, other in ((client, there), (there, client)):
-                    threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
-
-    def _pump(self, one: socket.socket, other: socket.socket) -> None:
-        with suppress(OSError):
-            while data := one.recv(65536):
-                self._flows.wait()
-                other.sendall(data)
-        for end in (one, other):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def cut(self) -> None:
-        self._is_cut = True
-        for end in list(self._open):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def stall(self) -> None:
-        self._flows.clear()
-
-    def restore(self) -> None:
-        self._is_cut = False
-        self._flows.set()
-
-    def close(self) -> None:
-        self.cut()
-        self._flows.set()
-        self._listening.close()
-        for end in self._open:
-            end.close()
 
 
 @contextmanager

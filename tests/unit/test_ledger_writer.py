@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remit import ErrorInfo
-from remit.runtime.error_ledger import INBOX_LIMIT, ErrorLedger, ErrorOccurrence, LedgerWriter
+from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence, LedgerWriter
 from support.pace import allowed
 
 
@@ -31,15 +31,6 @@ def test_thousands_of_errors_are_counted_at_little_cost(ledger: ErrorLedger) -> 
     assert writer.close(20)
     [entry] = ledger.entries()
     assert entry.recurrence_count == 1_000
-
-
-def test_memory_is_bounded(ledger: ErrorLedger, caplog: pytest.LogCaptureFixture) -> None:
-    writer = LedgerWriter(ledger, gather_seconds=1)
-    for _ in range(INBOX_LIMIT + 5):
-        writer.post(occurrence())
-    assert writer.close(60)
-    assert ledger.entries()[0].recurrence_count == INBOX_LIMIT
-    assert len([one for one in caplog.records if "Too many errors" in one.message]) == 5
 
 
 def test_errors_are_kept_while_the_file_cannot_be_written(ledger: ErrorLedger) -> None:

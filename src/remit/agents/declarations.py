@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from remit.agents.definition import Declaration, Definition, Kind
+from remit.agents.definition import REMOVED_KEYS, Declaration, Definition, Kind
 from remit.agents.model_agents import MODEL, profile_on_model, profile_on_model_agent, resolved
 from remit.agents.profiles import EXECUTING_KINDS, Binding, By, binding_of, definition_for, profile_on, without_executor
 from remit.agents.project_files import Gone, NotApproved, with_schema
@@ -90,6 +90,9 @@ def declarations_of(root: Path, settings: Settings, trust: ProjectTrust | None =
                 raise Misused("mcp: an MCP server is declared in remit.toml or pyproject.toml, not in an agent file.")
             whole = with_schema(declared, root)
             known[declared.name] = whole, definition_for(whole, settings)
+            problems += [
+                _with_line(declared, Misused(f"{key}: {REMOVED_KEYS[key]}")) for key in REMOVED_KEYS.keys() & declared.table.keys()
+            ]
         except Misused as error:
             faults[declared.name] = _with_line(declared, error)
             problems.append(faults[declared.name])

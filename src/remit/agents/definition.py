@@ -10,7 +10,6 @@ import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import chain
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -142,10 +141,6 @@ def _no_option(model: Words) -> Words:
     return model
 
 
-def _without_slash(operations: Words) -> Words:
-    return tuple(name.removeprefix("/") for name in operations)
-
-
 def _valid_variables(environment: dict[str, str]) -> dict[str, str]:
     if taken := sorted(name for name in environment if name.startswith(OURS)):
         raise ValueError(f"{', '.join(taken)}: variables that begin with {OURS} are set by remit alone")
@@ -180,16 +175,20 @@ _STARTED = (
     "contain", "hosts",
 )  # fmt: skip
 """Keys only for agents started as a process, and for profiles on them."""
-_NOT_OF_GROUPS = (*_STARTED, *MODELS_ALONE, "instructions", "model", "merge", "workspace", "effects", "cache", "grpc", "a2a", "mcp")
 _OF_GROUPS = ("group", "by", "hedge")
-_REMOTE_ALONE = ("grpc", "a2a", "remote", "token_variable", "ca_file", "parameters")
-_NOT_REMOTE = (*_STARTED, *MODELS_ALONE, "instructions", "model", "merge")
+_OF_REMOTES = ("grpc", "a2a", "remote", "token_variable", "ca_file", "parameters")
 _STARTED_SERVER = ("folder", "environment", "pass_environment", "contain", "hosts")
 _REACHED_SERVER = ("token_variable", "ca_file")
-_OF_SERVERS = (
-    "kind", "mcp", "description", "tools", "timeout", "idle", "slots", "retries", "requires", "workspace",
-    *_STARTED_SERVER, *_REACHED_SERVER,
-)  # fmt: skip
+_OF_SERVERS = ("kind", "mcp", "description", "tools", "timeout", "idle", "slots", "retries", "requires", "workspace")
+_INSTRUCTED = (*_STARTED, "instructions", "model", "merge")
+_NOT_OF: Mapping[str, tuple[str, ...]] = {
+    Kind.GROUP: (*_INSTRUCTED, *MODELS_ALONE, *_OF_REMOTES, "mcp", "workspace", "effects", "cache"),
+    Kind.MODEL: (*_STARTED, *_OF_GROUPS, *_OF_REMOTES, "mcp"),
+    Kind.PROFILE: (*_OF_GROUPS, *_OF_REMOTES, "mcp"),
+    **dict.fromkeys(REMOTE_KINDS, (*_INSTRUCTED, *MODELS_ALONE, *_OF_GROUPS, "mcp")),
+}
+"""Keys that a kind has no use for; of a kind that is not listed here those of `_NOT_OF_PROGRAMS`."""
+_NOT_OF_PROGRAMS = (*MODELS_ALONE, *_OF_GROUPS, *_OF_REMOTES, "mcp")
 _WITHOUT_FOLDER = (WorkspaceKind.SHARED, WorkspaceKind.NONE)
 
 
@@ -218,10 +217,8 @@ class ServerAddress(BaseModel):
     def _one_way(self) -> "ServerAddress":
         if bool(self.command) == bool(self.url):
             raise ValueError('write either {command = ["program", "argument"]} or {url = "https://…"}')
-        if self.url is None and self.headers:
-            raise ValueError("headers: they are for a server with a url")
-        if self.url is not None and self.environment:
-            raise ValueError("environment: it is for a server that is started here")
+        if self.headers if self.url is None else self.environment:
+            raise ValueError("headers are for a server with a url, environment for one that is started here")
         return self
 
 
@@ -273,7 +270,6 @@ class DefinitionTable(BaseModel):
     temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False), BeforeValidator(_no_switch)] | None = None
     output_schema: dict[str, Any] | None = None
     languages: Names = ()
-    operations: Annotated[Names, AfterValidator(_without_slash)] = ()
     group: Names = ()
     by: By = By.SUCCESS
     hedge: Hedge | None = None
@@ -299,75 +295,45 @@ class DefinitionTable(BaseModel):
     @model_validator(mode="after")
     def _fits(self) -> "DefinitionTable":
         kind = self.meant_kind
-        if (fault := next(chain(self._faults_of_kind(kind), self._faults_together(kind)), None)) is not None:
+        if (fault := next(self._faults(kind), None)) is not None:
             raise ValueError(fault)
         if kind is Kind.COMMAND:
             self._check_placeholders()
         return self
 
-    def _faults_of_kind(self, kind: str) -> Iterator[str]:
-        """Keys that do not fit the kind."""
-        if kind is Kind.GROUP:
-            if not self.group:
-                yield "group: name its members"
-            if len(set(self.group)) != len(self.group):
-                yield "group: a member is named twice"
-            yield from self._refused(_NOT_OF_GROUPS, "set it on the members of a group, not on the group")
-        else:
-            yield from self._refused(_OF_GROUPS, "only for groups; name the members with group = […]")
-        if kind is Kind.MCP or self.mcp is not None:
-            yield from self._faults_of_server(kind)
-        elif kind in REMOTE_KINDS:
-            yield from self._faults_of_remote(kind)
-        else:
-            yield from self._refused(_REMOTE_ALONE, "only for remote agents (grpc, a2a)")
-        if kind is Kind.MODEL:
-            yield from self._refused(_STARTED, "a language model is not a program; it acts only through tools")
-        elif kind not in (Kind.PROFILE, Kind.MCP):
-            yield from self._refused(MODELS_ALONE, "only for language models; a coding agent uses allow")
-            if self.model is not None and len(self.model) > 1:
-                yield "model: only a language model accepts several; name one"
+    def _unused_keys(self, kind: str) -> tuple[str, ...]:
+        if kind is not Kind.MCP or self.mcp is None:
+            return _NOT_OF.get(kind, _NOT_OF_PROGRAMS)
+        used = (*_OF_SERVERS, *(_STARTED_SERVER if self.mcp.url is None else _REACHED_SERVER))
+        return tuple(key for key in DefinitionTable.model_fields if key not in used)
 
-    def _faults_together(self, kind: str) -> Iterator[str]:
-        """Values that do not fit the kind, or each other."""
-        if self.cache is not None and not {Effect.READ, Effect.NETWORK}.issuperset(self.effects or (Effect.WRITE,)):
-            yield 'cache: cache requires an agent that only reads; declare effects = ["read"], or leave it out'
-        is_started = kind is not Kind.MODEL and kind not in REMOTE_KINDS
-        if "isolation" in self.model_fields_set and self.isolation is not (Isolation.PROCESS if is_started else Isolation.INLINE):
-            why = "a command is always a process of its own" if is_started else "a model runs inline, and a remote agent elsewhere"
-            yield f"isolation: {why}: leave it out"
-        if self.hosts and not self.contain and kind is not Kind.PROFILE:
-            yield "hosts: requires contain = true; set it, or leave hosts out"
-        if self.merge and self.workspace is not WorkspaceKind.WORKTREE:
-            said = '"queue"' if self.merge == "queue" else "true"
-            yield f'merge = {said} needs workspace = "worktree"'
-        if kind in (Kind.COMMAND, Kind.ACP) and not self.command:
-            yield f'kind = "{kind}" needs a command'
-
-    def _faults_of_server(self, kind: str) -> Iterator[str]:
-        if self.mcp is None or kind is not Kind.MCP:
-            yield 'an MCP server is declared by mcp = {command = […]} or mcp = {url = "…"}, without another kind'
-            return
-        other = tuple(key for key in DefinitionTable.model_fields if key not in _OF_SERVERS)
-        yield from self._refused(other, "not allowed for an MCP server, whose tools are the agents")
-        if self.workspace not in _WITHOUT_FOLDER:
-            yield f"workspace: one server serves all delegations, so it has no {self.workspace}; write shared or none"
-        if self.mcp.url is None:
-            yield from self._refused(_REACHED_SERVER, "it is for a server with a url")
-        else:
-            yield from self._refused(_STARTED_SERVER, "only for a server that is started here, and this one has a url")
-
-    def _faults_of_remote(self, kind: str) -> Iterator[str]:
-        if getattr(self, kind) is None:
+    def _faults(self, kind: str) -> Iterator[str]:
+        """Keys and values that do not fit the kind, or each other."""
+        unused = [key for key in self._unused_keys(kind) if key in self.model_fields_set]
+        yield from (f"{key}: an agent of this kind ({kind}) has no use for it" for key in unused)
+        if kind is Kind.MCP and self.mcp is None:
+            yield 'kind = "mcp" needs mcp = {command = […]} or mcp = {url = "…"}'
+        if kind in REMOTE_KINDS and getattr(self, kind) is None:
             yield f'kind = "{kind}" needs its address: {kind} = "…"'
         if None not in (self.grpc, self.a2a):
             yield "grpc, a2a: an agent has one address"
-        yield from self._refused(_NOT_REMOTE, f"only for agents that are started here, and this one is remote ({kind})")
-        if self.workspace not in _WITHOUT_FOLDER:
-            yield f"workspace: it runs elsewhere and has no folder here, so leave out {self.workspace}"
-
-    def _refused(self, keys: tuple[str, ...], why: str) -> Iterator[str]:
-        yield from (f"{key}: {why}" for key in keys if key in self.model_fields_set)
+        if kind in (Kind.COMMAND, Kind.ACP) and not self.command:
+            yield f'kind = "{kind}" needs a command'
+        if kind is Kind.GROUP and (not self.group or len(set(self.group)) != len(self.group)):
+            yield "group: name its members, each once"
+        if kind not in (Kind.PROFILE, Kind.MCP, Kind.MODEL) and len(self.model or ()) > 1:
+            yield "model: only a language model accepts several; name one"
+        if kind in (Kind.MCP, *REMOTE_KINDS) and self.workspace not in _WITHOUT_FOLDER:
+            yield f"workspace: it has no folder of its own here, so no {self.workspace}; write shared or none"
+        if self.cache is not None and not {Effect.READ, Effect.NETWORK}.issuperset(self.effects or (Effect.WRITE,)):
+            yield 'cache: cache requires an agent that only reads; declare effects = ["read"], or leave it out'
+        if "isolation" in self.model_fields_set:
+            where = Isolation.INLINE if kind in (Kind.MODEL, *REMOTE_KINDS) else Isolation.PROCESS
+            yield from () if self.isolation is where else (f"isolation: it is always {where} here: leave it out",)
+        if self.hosts and not self.contain and kind is not Kind.PROFILE:
+            yield "hosts: requires contain = true; set it, or leave hosts out"
+        if self.merge and self.workspace is not WorkspaceKind.WORKTREE:
+            yield 'merge needs workspace = "worktree"'
 
     def _check_placeholders(self) -> None:
         words, places = self.words, set(places_in(self.words))
@@ -495,8 +461,10 @@ class Definition(DefinitionTable):
         return self.model_copy(update=changed)
 
 
+REMOVED_KEYS = {"operations": "it was removed: bind the command with [[routing.COMMAND]] in remit.toml, and this key has no effect."}
+"""Keys of earlier versions, and what replaces them."""
 _SAME_OF_SPEC = (
-    "merge", "resumable", "requires_artifacts", "retries", "slots", "parameters_schema", "output_schema", "languages", "operations",
+    "merge", "resumable", "requires_artifacts", "retries", "slots", "parameters_schema", "output_schema", "languages",
     "requires", "reads", "spread",
 )  # fmt: skip
 
@@ -505,7 +473,7 @@ def definition_of(name: str, table: Mapping[str, Any], *, source: str) -> Defini
     """The definition of a table. Raises `Misused` with each fault and its place. Tools of an MCP server become agents once they are known
     (`agents.mcp.tool_agents`)."""
     try:
-        said = DefinitionTable.model_validate(dict(table))
+        said = DefinitionTable.model_validate({key: value for key, value in table.items() if key not in REMOVED_KEYS})
     except ValidationError as error:
         raise Misused(
             f"{source}: {'; '.join(_faults_of(error))}.",

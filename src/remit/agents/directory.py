@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from remit.agents.function import FunctionAgent
 from remit.agents.python_files import FileAgent, FolderDescription, UnapprovedAgent, agents_in, fault_in
-from remit.agents.routing import operation_problems
 from remit.core.agents import AGENT_FOLDERS, NOT_APPROVED, ROLES, AgentSpec, is_built_in, is_operation, must_not_be_reserved
 from remit.core.errors import Misused, RemitError, Unavailable
 from remit.core.ports import AgentPort
@@ -64,7 +63,6 @@ class Directory:
         self._settings = Settings()
         self._declarations: Declarations | None = None
         self._listeners: list[Callable[[AgentSpec], None]] = []
-        self._change_listeners: list[Callable[[], None]] = []
         self._problems: list[str] = []
         self._unapproved_tools: list[tuple[str, str]] = []
         self._declared_problems: tuple[str, ...] = ()
@@ -100,15 +98,12 @@ class Directory:
         self._agents[name] = RequiringAgent(carried, self.missing) if agent.spec.requires else carried
         for tell in self._listeners:
             tell(agent.spec)
-        if agent.spec.operations:
-            self._report_change()
 
     def unregister(self, name: str) -> None:
         """Remove an agent; a replaced one returns, and running delegations keep theirs. An agent of a file is removed with its file."""
         if name in self._agents and name not in self._definitions:
             del self._agents[name]
             self._is_loaded = False
-            self._report_change()
 
     def define(self, definition: "Definition") -> None:
         """Register a declared agent, or a role executed by a built-in agent. Raises `Misused`."""
@@ -136,15 +131,6 @@ class Directory:
         for agent in self._agents.values():
             tell(agent.spec)
         self._listeners.append(tell)
-
-    def when_changed(self, tell: Callable[[], None]) -> None:
-        """Call `tell` now and whenever agents or their parameters may have changed."""
-        tell()
-        self._change_listeners.append(tell)
-
-    def _report_change(self) -> None:
-        for tell in self._change_listeners:
-            tell()
 
     def find(self, name: str) -> AgentPort | None:
         found = self._agents.get(name)
@@ -219,13 +205,6 @@ class Directory:
         """Names of loaded agents, without offered ones."""
         return tuple(self._agents)
 
-    def routed_specs(self) -> list[AgentSpec]:
-        """Agents that handle board commands, in order of precedence: functions, then by declaration order. Not by registration order, which
-        would change at the next start."""
-        functions = [agent.spec for name, agent in self._agents.items() if name not in self._definitions]
-        declared = [self._agents[name].spec for name in self._definitions if name in self._agents]
-        return [spec for spec in (*functions, *declared) if spec.operations]
-
     def _register_new(self, load: Callable[[], Iterable[OfferedAgent]], only: str = "") -> None:
         """`only`: one operation of the target; the others stay offered."""
         for agent in load():
@@ -270,7 +249,6 @@ class Directory:
         self._settings = settings
         if settings.agents or settings.roles or any((root / folder).is_dir() for folder in AGENT_FOLDERS):
             self._define_all(root, settings, trust)
-        self._report_change()
 
     def _define_all(self, root: Path, settings: Settings, trust: ProjectTrust | None) -> None:
         from remit.agents.declarations import all_joined, declarations_of
@@ -308,9 +286,8 @@ class Directory:
             yield from found.definitions
 
     def _dead_ends(self) -> list[str]:
-        """Tools without an agent and operations without a route; registering the agent later removes the line."""
-        faults = [*self._tools_without_agent(), *operation_problems(self.routed_specs(), self._settings.routing)]
-        return [f"{spec.source}: {self._line_of(spec.name, fault)}{fault}" for spec, fault in faults]
+        """Tools without an agent; registering the agent later removes the line."""
+        return [f"{spec.source}: {self._line_of(spec.name, fault)}{fault}" for spec, fault in self._tools_without_agent()]
 
     def _tools_without_agent(self) -> Iterator[tuple[AgentSpec, str]]:
         if not self._definitions:

@@ -16,7 +16,6 @@ from remit.agents.definition import Kind
 from remit.agents.role_bindings import UnavailableAgent, why_unavailable
 from remit.app import Remit
 from remit.board import claims
-from remit.board.archive import find_tasks
 from remit.board.board import Board, Draft, no_board
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.task import BEGINS, IN_PROGRESS, State, Status, Task, check_move
@@ -30,7 +29,6 @@ from remit.core.request import COMPOSE
 from remit.core.result import Return, StopReason
 from remit.core.routing import GENERAL, Route, RoutingTable, route
 from remit.core.settings import Settings
-from remit.core.text import plural
 from remit.runtime.accept import route_chain
 from remit.runtime.deps import CURRENT, token_here
 from remit.system.context_files import context_files
@@ -225,11 +223,12 @@ async def run_to_end(function: Callable[..., T], *args: Any) -> T:
 
 
 def must_exist(board: Board, *numbers: int) -> State:
-    """The board with these tasks. Raises `Misused` for a project without a board and for archived tasks."""
+    """The board with these tasks. Raises `Misused`."""
     seen = board.look()
     if not seen.exists:
         raise no_board()
-    find_tasks(board, seen.state, numbers)
+    for number in numbers:
+        seen.state.task(number)
     return seen.state
 
 
@@ -361,13 +360,12 @@ def complexity_of(task: Task, state: State | None = None, phases: int = 0) -> tu
     if task.complexity in LEVELS:
         return task.complexity, "the task says so"
     subtasks = sum(one.parent == task.number for one in state.tasks) if state is not None else 0
-    several = phases if phases > 1 else 0
     counts = (
-        (len(task.dependencies), MANY_DEPENDENCIES, plural(len(task.dependencies), "dependency", "dependencies")),
-        (subtasks, MANY_SUBTASKS, plural(subtasks, "subtask")),
-        (several, MANY_PHASES, plural(several, "phase")),
+        (len(task.dependencies), MANY_DEPENDENCIES, "dependencies"),
+        (subtasks, MANY_SUBTASKS, "subtasks"),
+        (phases if phases > 1 else 0, MANY_PHASES, "phases"),
     )
-    found = ", ".join(words for number, _, words in counts if number)
+    found = ", ".join(f"{number} {words}" for number, _, words in counts if number)
     if any(number >= many for number, many, _ in counts):
         return "complex", found
     return ("moderate", found) if found else ("simple", "one task, no dependencies, no plan of several phases")

@@ -333,14 +333,12 @@ class ImplementRun(TaskRun):
         if self.landing is not None:
             return judge_placed(result)
         verdict = judge_work(self.board.root, result, piece.task.folder)
-        if verdict.not_its_own:
-            self.warn(f"Named by the agent, but not its own to commit: {name_files(verdict.not_its_own)}.")
         was_begun_before = piece.phase.status is not PhaseStatus.NOT_STARTED or (
             piece.phase is WHOLE and (self.before is None or self.before.status in (Status.IMPLEMENTING, Status.PARTIAL, Status.BLOCKED))
         )
         others = untouched_changes(self.board.root, before, verdict.files) if not was_begun_before else ()
-        if others:
-            self.warn(f"Named by the agent, but changed before it began and not by it, so not committed: {name_files(others)}.")
+        if others or verdict.not_its_own:
+            self.warn(f"Named by the agent, but not its work, so not committed: {name_files((*others, *verdict.not_its_own))}.")
         return replace(verdict, artifacts=tuple(one for one in verdict.artifacts if one.path not in others))
 
     def _file_piece(self, piece: Piece, result: Return, verdict: Verdict) -> Task | None:

@@ -16,9 +16,8 @@ SKIPPED = frozenset({PhaseStatus.COMPLETED, PhaseStatus.ABANDONED})
 
 _HEADING = re.compile(r" {0,3}(?P<hashes>#{1,6})[ \t]+(?=\S)")
 _PHASE = re.compile(r" {0,3}(?P<hashes>#{2,6})[ \t]+[*_]{0,3}phase[ \t]+(?P<number>\d{1,6})(?!\w|\.\d)(?P<rest>.*)", re.IGNORECASE)
-_ALMOST = re.compile(r" {0,3}#{2,6}[ \t]+[*_]{0,3}phase[ \t]*[\divx]", re.IGNORECASE)
 _MARKER = re.compile(r"(?P<marker>\[[ \t]*(?P<word>[A-Za-z]+(?:[ _-][A-Za-z]+)?)[ \t]*\])")
-_SHOUTED = re.compile(r"\[[A-Z][A-Z _-]+\]")
+_CLOSING = re.compile(r"[ \t]#+$")
 _FIELD = re.compile(
     r"[ \t]*(?:[-*+][ \t]+)?\*{0,2}(?P<name>goals?|tasks?|steps|files|timing|estimated effort|effort|accept|acceptance)"
     r"\*{0,2}[ \t]*:\*{0,2}(?P<value>.*)",
@@ -31,7 +30,7 @@ _CODE = re.compile(r"(?<!`)(?P<ticks>`+)(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)"
 _NEW = re.compile(r"[ \t*_:–—-]*\(?new\b", re.IGNORECASE)
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1b\x7f\ud800-\udfff]")
 """Characters invalid in JSON or on a command line, and terminal controls."""
-_STATUSES = {**{str(one): one for one in PhaseStatus}, "COMPLETE": PhaseStatus.COMPLETED, "DONE": PhaseStatus.COMPLETED}
+_STATUSES = {str(one): one for one in PhaseStatus}
 _FIELDS = {"goals": "goal", "task": "tasks", "steps": "tasks", "estimated effort": "timing", "effort": "timing", "acceptance": "accept"}
 
 
@@ -79,14 +78,6 @@ class Plan:
     def open_phases(self) -> tuple[Phase, ...]:
         return tuple(phase for phase in self.phases if phase.is_open)
 
-    def phase(self, number: int) -> Phase:
-        """Raises `Misused`."""
-        found = next((phase for phase in self.phases if phase.number == number), None)
-        if found is None:
-            there = ", ".join(str(phase.number) for phase in self.phases) or "none"
-            raise Misused(f"The plan has no phase {number}.", advice=f"Its phases: {there}.")
-        return found
-
 
 @dataclass(frozen=True, slots=True)
 class _Line:
@@ -114,10 +105,6 @@ def read_plan(text: str) -> Plan:
                 phases.append(_phase_of(text, begun, faults))
             begun = []
             depth = len(heading["hashes"])
-        if heading is not None and not is_phase and _ALMOST.match(line.text):
-            faults.append(
-                f"Line {line.number}: `{line.text.strip()}` is not a valid phase heading: write `### Phase 1: Name [NOT STARTED]`."
-            )
         if is_phase or begun:
             begun.append(line)
         else:
@@ -138,7 +125,13 @@ def read_plan(text: str) -> Plan:
 
 def with_phase(text: str, number: int, status: PhaseStatus) -> str:
     """The text with that one marker changed or added. Raises `Misused` if the phase does not exist."""
-    start, end = read_plan(text).phase(number).marker
+    phases = read_plan(text).phases
+    found = next((phase for phase in phases if phase.number == number), None)
+    if found is None:
+        raise Misused(
+            f"The plan has no phase {number}.", advice=f"Its phases: {', '.join(str(phase.number) for phase in phases) or 'none'}."
+        )
+    start, end = found.marker
     marker = f"[{status}]"
     return text[:start] + (marker if end > start else f" {marker}") + text[end:]
 
@@ -168,11 +161,9 @@ def _phase_of(text: str, lines: Sequence[_Line], faults: list[str]) -> Phase:
     assert found is not None, "a phase begins with its heading"
     number, rest, rest_start = int(found["number"]), found["rest"], head.start + found.start("rest")
     status, (marker_start, marker_end) = _marker_in(rest)
-    if status is None and (shouted := _SHOUTED.search(rest)):
-        faults.append(f"Phase {number} (line {head.number}): {shouted[0]} is not a phase status; read as [NOT STARTED].")
     fields = _fields(lines[1:])
     files = list(_files(fields))
-    name = _without_closing((rest[:marker_start] + rest[marker_end:]).strip()).strip(" \t:.-–—")
+    name = _CLOSING.sub("", (rest[:marker_start] + rest[marker_end:]).strip()).strip(" \t:.-–—")
     name = name.removesuffix("**").removesuffix("__").lstrip("*_").strip(" \t:")
     end = lines[-1].start + len(lines[-1].text)
     return Phase(
@@ -189,20 +180,13 @@ def _phase_of(text: str, lines: Sequence[_Line], faults: list[str]) -> Phase:
     )
 
 
-def _without_closing(words: str) -> str:
-    """Without a closing `###` of a heading. Not a pattern, which would be slow on a long run of spaces."""
-    plain = words.rstrip()
-    bare = plain.rstrip("#")
-    return bare.rstrip() if bare != plain and bare.endswith((" ", "\t")) else plain
-
-
 def _marker_in(rest: str) -> tuple[PhaseStatus | None, tuple[int, int]]:
     """The last marker of the heading that is a status; else the place for one."""
     for found in reversed(list(_MARKER.finditer(rest))):
         word = " ".join(re.split(r"[ _-]", found["word"].upper()))
         if status := _STATUSES.get(word):
             return status, found.span("marker")
-    plain = _without_closing(rest)
+    plain = _CLOSING.sub("", rest.rstrip()).rstrip()
     return None, (len(plain), len(plain))
 
 

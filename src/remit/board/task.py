@@ -266,7 +266,7 @@ class State:
         """Raises `Misused`: "Task N not found"."""
         found = self.find(number)
         if found is None:
-            raise Misused(f"Task {number} not found", advice="`remit board` lists the tasks.")
+            raise Misused(f"Task {number} not found", advice="`remit board` lists the tasks, `remit board --all` the archive too.")
         return found
 
     def with_task(self, task: Task) -> "State":

@@ -8,7 +8,7 @@ from remit.board.command_lifecycle import Find, check_entry, must_exist, require
 from remit.board.outcome import Outcome
 from remit.board.phases import plan_of
 from remit.board.task import State, Status, Task
-from remit.board.view import cycles, graph_of
+from remit.board.view import graph_of
 from remit.core.errors import Refused
 from remit.core.settings import Settings
 
@@ -75,12 +75,12 @@ def unmet(board: Board, state: State, task: Task) -> tuple[int, ...]:
 def sort_by_dependencies(state: State, numbers: Sequence[int]) -> list[int]:
     """The same tasks, each after those it depends on; else in the given order. Raises `Refused` for a cycle."""
     tasks = [state.task(number) for number in dict.fromkeys(numbers)]
-    if found := cycles(tasks):
-        circle = " → ".join(map(str, (*found[0], found[0][0])))
-        raise Refused(f"These tasks depend on one another in a cycle: {circle}.", code="CYCLE_DETECTED", advice="Change one of them.")
     left, ordered = {task.number: task for task in tasks}, list[int]()
     while left:
-        ready = next(task for task in left.values() if not any(number in left for number in task.dependencies))
+        ready = next((task for task in left.values() if not any(number in left for number in task.dependencies)), None)
+        if ready is None:
+            named = ", ".join(map(str, left))
+            raise Refused(f"Of these tasks, some depend on one another in a cycle: {named}.", code="CYCLE_DETECTED", advice="Change one.")
         ordered.append(ready.number)
         del left[ready.number]
     return ordered

@@ -1,8 +1,8 @@
 """Writes several files as one set: all or none, whatever ends the process in between.
 
 New contents are staged in a folder of the board, then a journal names them: its creation is the moment of the change. Only then are the
-files put in place, one by one, and read back. A process that dies before has changed nothing. Afterwards, the next command completes the
-change from the journal (`finish`), and readers see through it (`PendingChange`).
+files put in place, one by one, and read back. A process that dies before has changed nothing. Afterwards, the next
+command that reads or changes the board completes the change from the journal (`finish`).
 
 A file is put in place by exchanging names, so the displaced file is never lost: if it differs from what the writer had read, it belongs to
 another program or person and is kept. Callers hold the board's lock."""
@@ -54,26 +54,9 @@ class WriteSet:
     """For the names of kept files."""
 
 
-class PendingChange:
-    """A change with a journal whose files are not all in place: it counts as made."""
-
-    def __init__(self, folder: Path, raw: bytes) -> None:
-        self._folder = folder
-        self.raw = raw
-        self._steps: dict[str, dict[str, Any]] = {step["path"]: step for step in _parse_journal(raw, folder)["pieces"]}
-
-    def waiting(self, path: str) -> tuple[bytes, str | None] | None:
-        """The new content that is not in place yet, and the hash its writer expected there; None: it is in place, or not in the set."""
-        step = self._steps.get(path)
-        if step is None:
-            return None
-        data = read_or_none(self._folder / step["staged"])
-        return (data, step["expected"]) if data is not None and hash_of(data) == step["new"] else None
-
-
-def pending(folder: Path) -> PendingChange | None:
-    raw = read_or_none(folder / JOURNAL)
-    return PendingChange(folder, raw) if raw is not None else None
+def is_pending(folder: Path) -> bool:
+    """Whether a change with a journal is not completely in place: it counts as made."""
+    return os.path.lexists(folder / JOURNAL)
 
 
 def make_ready(folder: Path, root: Path) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 from pydantic_core import to_json
 
 from remit.core.agents import AgentSpec, only_reads, works_apart
-from remit.core.composition import BY_ACCEPT, BY_VOTE, BestStep
+from remit.core.composition import BY_ACCEPT, BY_VOTE, CallStep, GroupStep
 from remit.core.context import Context
 from remit.core.errors import Misused
 from remit.core.redaction import redact_parameters
-from remit.core.request import call
+from remit.core.request import Request, call
 from remit.core.result import Return
 from remit.core.text import shorten
 from remit.runtime.workspaces import is_recorded_diff
@@ -31,39 +31,46 @@ Task: {task}
 """
 
 
-def check_best(step: BestStep, spec: AgentSpec) -> None:
+def called(step: GroupStep) -> Request:
+    """The call of which several candidates run."""
+    (one,) = step.steps
+    assert isinstance(one, CallStep)
+    return one.request
+
+
+def check_best(step: GroupStep, asked: Request, spec: AgentSpec) -> None:
     """Raises `Misused`."""
     if spec.merge:
         raise Misused(f"{spec.name} merges its work by itself, so all candidates would be merged.", advice="Declare it without merge.")
     if not only_reads(spec) and not works_apart(spec):
         advice = 'Name an agent with workspace = "worktree", or one that declares effects = ["read"].'
         raise Misused(f"best requires an agent that works in its own workspace or only reads, and {spec.name} does not.", advice=advice)
-    if step.by == BY_ACCEPT and not step.step.request.accept:
+    if step.by == BY_ACCEPT and not asked.accept:
         raise Misused("best by accept needs acceptance commands.", advice='Write e.g. call(…, accept=["pytest -q"]).')
-    if step.step.request.key is not None or step.step.request.resume is not None:
+    if asked.key is not None or asked.resume is not None:
         raise Misused("candidates cannot share a key or a session to resume.", advice="Leave key and resume out.")
 
 
-async def choose(ctx: Context, step: BestStep, candidates: Sequence[Return], place: str) -> int:
+async def choose(ctx: Context, by: str, asked: Request, candidates: Sequence[Return], place: str) -> int:
     """The position of the selected candidate among those that completed."""
-    if len(candidates) == 1 or step.by == BY_ACCEPT:
+    if len(candidates) == 1 or by == BY_ACCEPT:
         return 0
-    if step.by == BY_VOTE:
+    if by == BY_VOTE:
         votes = Counter(to_json(one.data) for one in candidates)
         return next(number for number, one in enumerate(candidates) if votes[to_json(one.data)] == max(votes.values()))
     order = list(range(len(candidates)))
     random.Random(f"{ctx.session_id} {place}").shuffle(order)  # the same after a crash, so that the recorded judgement is found
-    prompt = await off_loop(_prompt, ctx, step, [candidates[number] for number in order])
-    judged = await ctx.backend.delegate(call(step.by, task=prompt))
+    prompt = await off_loop(_prompt, ctx, asked, [candidates[number] for number in order])
+    judged = await ctx.backend.delegate(call(by, task=prompt))
     letter = _letter(judged, len(order)) if judged.ok else None
     if letter is None:
-        ctx.warn(f"{step.by} named none of the candidates ({judged.session_id}); the first that completed is taken.")
+        ctx.warn(f"{by} named none of the candidates ({judged.session_id}); the first that completed is taken.")
         return 0
     return order[letter]
 
 
-def _prompt(ctx: Context, step: BestStep, candidates: Sequence[Return]) -> str:
-    parts = [_HEAD.format(count=len(candidates), task=shorten(to_json(redact_parameters(step.step.request.parameters)).decode(), SHOWN))]
+def _prompt(ctx: Context, asked: Request, candidates: Sequence[Return]) -> str:
+    parts = [_HEAD.format(count=len(candidates), task=shorten(to_json(redact_parameters(asked.parameters)).decode(), SHOWN))]
     for letter, one in zip(_LETTERS, candidates, strict=False):
         diffs = [read_bounded(ctx.root / artifact.path, SHOWN) or b"" for artifact in one.artifacts if is_recorded_diff(artifact.path)]
         diff = "\n".join(data[:SHOWN].decode("utf-8", "replace") for data in diffs)

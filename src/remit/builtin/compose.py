@@ -16,20 +16,16 @@ from typing import Any, NamedTuple, Protocol
 
 from pydantic_core import to_json
 
-from remit.builtin.candidates import check_best, choose
+from remit.builtin.candidates import called, check_best, choose
 from remit.core.agents import AgentSpec, WorkspaceKind
 from remit.core.composition import (
     ALL,
     ANY,
     BY_ACCEPT,
     BY_VOTE,
-    BestStep,
     CallStep,
-    EachStep,
-    FirstStep,
-    ParallelStep,
+    GroupStep,
     Place,
-    SequenceStep,
     Step,
     composition_from,
     dotted,
@@ -37,7 +33,7 @@ from remit.core.composition import (
     sessions_in,
     walk,
     words_for,
-)
+)  # fmt: skip
 from remit.core.context import Context, Handle
 from remit.core.deadline import TimeLimits
 from remit.core.errors import ErrorInfo, Failed, Misused, Refused, RemitError, Unavailable
@@ -173,7 +169,7 @@ class ComposeAgent:
         `received_as`: the class of parameters that came with the delegation. They were searched for secrets then, and are not again."""
         flows = {self.name: True} if flows is None else flows
         known: dict[str, AgentPort] = {}
-        items: dict[int, str] = {}
+        items: dict[int, str | None] = {}
         """The parameters that take an item, by the identity of their step: steps of `each` come after it."""
         calls = 0.0
         for step in walk(root):
@@ -183,15 +179,14 @@ class ComposeAgent:
                     name = step.request.agent
                     agent = known.get(name) or known.setdefault(name, self._callable(name, flows))
                     self._check_call(step, agent, items.get(id(step)), received_as)
-                elif isinstance(step, BestStep):
+                elif isinstance(step, GroupStep) and step.kind in ("best", "each"):
                     calls = math.inf
-                    check_best(step, self._callable(step.step.request.agent, flows).spec)
-                    if step.by not in (BY_ACCEPT, BY_VOTE):
-                        _check_known(self._callable(step.by, flows), {"task": ""}, "task")
-                elif isinstance(step, EachStep):
-                    calls = math.inf
-                    if step.into:
-                        items[id(step.step)] = step.into
+                    items[id(step.steps[0])] = step.into or None
+                    if step.kind == "best":
+                        asked = called(step)
+                        check_best(step, asked, self._callable(asked.agent, flows).spec)
+                        if step.by not in (BY_ACCEPT, BY_VOTE):
+                            _check_known(self._callable(step.by, flows), {"task": ""}, "task")
             except (Misused, Refused) as fault:
                 raise Misused(f"{name_of(step, root)}: {fault.message}", code=fault.code, advice=fault.advice) from None
         return calls
@@ -319,28 +314,30 @@ class CompositionRun:
         except asyncio.CancelledError:
             if not self._returns:
                 raise
-            return await self._answer(Outcome(Status.PARTIAL, self._stopped.get(()), (_stopped(),), "The composition"))
+            advice = "Resume it: steps that completed are not run again."
+            stopped = _error("cancelled", "The composition was stopped.", "CANCELLED", advice)
+            return await self._answer(Outcome(Status.PARTIAL, self._stopped.get(()), (stopped,), "The composition"))
         return await self._answer(outcome)
 
     # ---- steps
 
     async def _run(self, step: Step, place: Place, scope: Scope) -> Outcome:
-        match step:
-            case CallStep():
-                outcome = await self._call(step, place, scope)
-            case SequenceStep():
-                outcome = await self._sequence(step, place, scope)
-            case EachStep():
-                outcome = await self._each(step, place, scope)
-            case ParallelStep():
-                branches = [(one, (*place, number), scope) for number, one in enumerate(step.steps)]
-                outcome = _joined(await self._all(branches, step.limit), step.need)
-            case FirstStep():
-                outcome = await self._first(step, place, scope)
-            case BestStep():
-                outcome = await self._best(step, place, scope)
-            case _:
-                raise Misused(f"{type(step).__name__} cannot be run here.")
+        if isinstance(step, CallStep):
+            outcome = await self._call(step, place, scope)
+        else:
+            assert isinstance(step, GroupStep)
+            match step.kind:
+                case "sequence":
+                    outcome = await self._sequence(step, place, scope)
+                case "each":
+                    outcome = await self._each(step, place, scope)
+                case "first":
+                    outcome = await self._first(step, place, scope)
+                case "best":
+                    outcome = await self._best(step, place, scope)
+                case _:
+                    branches = [(one, (*place, number), scope) for number, one in enumerate(step.steps)]
+                    outcome = _joined(await self._all(branches, step.limit), step.need)
         if step.id:
             scope.ids[step.id] = outcome
         return outcome
@@ -378,7 +375,7 @@ class CompositionRun:
         started.remove(starting)
         return returned
 
-    async def _sequence(self, step: SequenceStep, place: Place, scope: Scope) -> Outcome:
+    async def _sequence(self, step: GroupStep, place: Place, scope: Scope) -> Outcome:
         inner = replace(scope, positions=[])
         for number, one in enumerate(step.steps):
             if not place:
@@ -399,7 +396,7 @@ class CompositionRun:
         except Misused as fault:
             return _refused((*place, "result"), step.id, fault)._replace(data=[one.data for one in inner.positions])
 
-    async def _each(self, step: EachStep, place: Place, scope: Scope) -> Outcome:
+    async def _each(self, step: GroupStep, place: Place, scope: Scope) -> Outcome:
         try:
             items = resolve(step.over, lambda reference: self._look_up(reference, scope))
             if not isinstance(items, list):
@@ -411,7 +408,7 @@ class CompositionRun:
         except Misused as fault:
             return _refused(place, step.id, fault)
         branches = [
-            (step.step, (*place, f"[{number}]"), replace(scope, ids=ChainMap({}, scope.ids), items=(item,)))
+            (step.steps[0], (*place, f"[{number}]"), replace(scope, ids=ChainMap({}, scope.ids), items=(item,)))
             for number, item in enumerate(items)
         ]
         return _joined(await self._all(branches, step.limit, step.into), step.need)
@@ -443,7 +440,7 @@ class CompositionRun:
             raise
         return [task.result() for task in tasks]
 
-    async def _first(self, step: FirstStep, place: Place, scope: Scope) -> Outcome:
+    async def _first(self, step: GroupStep, place: Place, scope: Scope) -> Outcome:
         # With the step and its item, because `resume` may run a changed composition.
         key = f"{dotted(place)} {hashlib.sha256(to_json((step.to_dict(), scope.items), fallback=repr)).hexdigest()[:16]}"
         known = self._winners.get(key)
@@ -471,24 +468,22 @@ class CompositionRun:
             await self._ctx.checkpoint({"first": self._winners})
         return branches[winner].result()
 
-    async def _best(self, step: BestStep, place: Place, scope: Scope) -> Outcome:
-        if self._ctx.workspace != self._ctx.root:
-            fault = "its candidates would share the workspace of their caller"
-            return _refused(place, step.id, Misused(fault, advice="Use best where the caller works in the project itself."))
-        request = replace(step.step.request, cache="off")  # each candidate is a run of its own
-        if step.step.has_references:
-            try:
-                request.parameters = self._resolved(request, scope)
-            except Misused as fault:
-                return _refused(place, step.id, fault)
-        one = replace(step.step, id="", request=request, has_references=False)
-        step = replace(step, step=one)  # a judge sees what the candidates were given
+    async def _best(self, step: GroupStep, place: Place, scope: Scope) -> Outcome:
+        request = replace(called(step), cache="off")  # each candidate is a run of its own
+        try:
+            if self._ctx.workspace != self._ctx.root:
+                shared = "its candidates would share the workspace of their caller"
+                raise Misused(shared, advice="Use best where the caller works in the project itself.")
+            request.parameters = self._resolved(request, scope)
+        except Misused as fault:
+            return _refused(place, step.id, fault)
+        one = CallStep(request=request, has_references=False)
         outcomes = await self._all([(one, (*place, number), scope) for number in range(step.of)], None)
         completed = [outcome for outcome in outcomes if outcome.ok]
         if not completed:
             return _joined(outcomes, ANY)._replace(data=None)
         returns = [outcome.returned for outcome in completed if outcome.returned is not None]
-        winner = completed[await choose(self._ctx, step, returns, dotted(place))]
+        winner = completed[await choose(self._ctx, step.by, request, returns, dotted(place))]
         lost = {outcome.returned.session_id for outcome in outcomes if outcome is not winner and outcome.returned is not None}
         await discard_losers(self._ctx, lost)
         self._returns = [
@@ -551,19 +546,13 @@ class CompositionRun:
                 "status": str(outcome.status),
                 "errors": [error.to_dict() for error in outcome.errors[:ERRORS_KEPT]],
                 "artifacts": list(self._artifacts()),
-                "steps": [_entry(*one) for one in self._shown()],
+                "steps": [_entry(*one) for one in self._returns[:STEPS_SHOWN]],
             }
         )
 
-    def _shown(self) -> "Sequence[tuple[Place, CallStep, Return]]":
-        """In the order in which they ended; where there are too many, those that did not complete first."""
-        if len(self._returns) <= STEPS_SHOWN or self._completed == len(self._returns):
-            return self._returns[:STEPS_SHOWN]
-        return sorted(self._returns, key=lambda one: one[2].ok)[:STEPS_SHOWN]
-
     def _chosen(self, outcome: Outcome) -> dict[str, Any]:
         """If the result is `{"$return": STEP}`, the composition returns that step's return."""
-        result = self._root.result if isinstance(self._root, SequenceStep) else None
+        result = self._root.result if isinstance(self._root, GroupStep) else None
         if not outcome.ok or not isinstance(result, Mapping) or RETURN not in result or reference_in(result).pointer:
             return {}
         return {name: value for name, value in outcome.data.items() if name != "session_id"}
@@ -619,12 +608,7 @@ def _refused(place: Place, id_: str, fault: Misused) -> Outcome:
 
 
 def _error(type_: str, message: str, code: str, advice: str) -> ErrorInfo:
-    return ErrorInfo(type=type_, message=message, code=code, recoverable=False, recommendation=advice)
-
-
-def _stopped() -> ErrorInfo:
-    advice = "Resume it: steps that completed are not run again."
-    return ErrorInfo(type="cancelled", message="The composition was stopped.", code="CANCELLED", recoverable=True, recommendation=advice)
+    return ErrorInfo(type=type_, message=message, code=code, recoverable=type_ == "cancelled", recommendation=advice)
 
 
 def _entry(place: Place, step: CallStep, returned: Return) -> dict[str, Any]:

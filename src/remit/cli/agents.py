@@ -10,7 +10,6 @@ from typer import Argument, Option
 from remit.agents.coding.detect import DetectedAgent, KnownAgent, detect
 from remit.agents.definition import Definition, Kind
 from remit.agents.role_bindings import why_unavailable
-from remit.agents.routing import routed_words
 from remit.cli import completion
 from remit.cli.delegate import advice_for_unknown, only_served
 from remit.cli.exits import Exit
@@ -59,8 +58,7 @@ remit:
   timeout: 600                  # seconds
   # requests: 20                # requests to the model in one delegation, at most
   # requires_artifacts: true    # it must write a file: add worker.write_file to tools
-  # languages: [python]         # with operations: the board commands that it carries out, for tasks in these languages
-  # operations: [review]
+  # languages: [python]         # which languages of tasks it is for
   # output_schema:              # schema of its data: JSON schema, or the path of a .json file in the project
   #   type: object
   #   properties: {{ findings: {{ type: array, items: {{ type: string }} }} }}
@@ -175,9 +173,8 @@ def _row(spec: AgentSpec, project: Project) -> dict[str, str]:
 def _print_one(spec: AgentSpec, document: dict[str, Any], project: Project) -> None:
     definition = _definition(spec.name, project)
     is_open = definition is not None and definition.kind is Kind.PROFILE
-    shown = {name: value for name, value in document.items() if name not in ("parameters", "output_schema", "built_in", "operations")}
+    shown = {name: value for name, value in document.items() if name not in ("parameters", "output_schema", "built_in")}
     shown |= {"kind": _kind(spec, definition), "source": project.inside(spec.source)}
-    shown["takes"] = routed_words(spec) if spec.operations else ""
     shown["missing"] = str(why_unavailable(definition)) if definition is not None and is_open else ""
     say_document(shown)
     properties, required = spec.parameters_schema.get("properties", {}), spec.parameters_schema.get("required", [])

@@ -74,7 +74,7 @@ def _work_on(
     command = DocumentCommand(name=name, number=given, focus=" ".join(words or ()), force=force, timeout=seconds(timeout, "--timeout"))
     board = Board(project.root)
     if dry_run:
-        return answer_outcome(project, try_out(board, project.routed_settings, project.directory.find, command))
+        return answer_outcome(project, try_out(board, project.settings, project.directory.find, command))
     must_exist(board, given)  # before the database is opened, which would create it
     return _run(project, lambda remit, shown: work_on(remit, board, command, waiting=shown))
 
@@ -137,7 +137,7 @@ def implement(
         raise Misused("--timeout-all and --budget belong to --parallel.", advice="Add --parallel 4.")
     given, focus = _tasks(board, list(numbers or ()), is_ready=ready)
     if dry_run:
-        outcome = dry_run_implement(project.routed_settings, board, project.directory.find, given, force=force, timeout=limit)
+        outcome = dry_run_implement(project.settings, board, project.directory.find, given, force=force, timeout=limit)
         return answer_outcome(project, outcome)
     must_exist(board, *given)  # before the database is opened, which would create it
     options = ParallelOptions(force=force, timeout=limit, focus=focus, is_accepting=not no_accept)
@@ -236,7 +236,7 @@ def _from_root(folder: Path, what: str) -> str:
 def _reviewed(project: Project, asked: "ReviewRequest", *, dry_run: bool) -> Exit:
     board = Board(project.root)
     if dry_run:
-        return answer_outcome(project, dry_run_review(board, project.routed_settings, project.directory.find, asked))
+        return answer_outcome(project, dry_run_review(board, project.settings, project.directory.find, asked))
     check(board, project.settings, asked)  # before the database is opened, which would create it
     return _run(project, lambda remit, shown: review_work(remit, board, asked, waiting=shown))
 
@@ -254,7 +254,7 @@ def errors(
     limit, board = seconds(timeout, "--timeout"), Board(project.root)
     if dry_run:
         ledger = ErrorLedger(project.folder / "errors.json")
-        return answer_outcome(project, dry_run_errors(board, ledger, project.routed_settings, project.directory.find, type_, limit))
+        return answer_outcome(project, dry_run_errors(board, ledger, project.settings, project.directory.find, type_, limit))
     return _run(project, lambda remit, shown: diagnose(remit, board, kind=type_, timeout=limit, waiting=shown))
 
 
@@ -279,5 +279,5 @@ def meta(
     )
     if dry_run:
         directory = project.directory
-        return answer_outcome(project, dry_run_meta(project.root, project.routed_settings, directory.find, wish, directory.names()))
+        return answer_outcome(project, dry_run_meta(project.root, project.settings, directory.find, wish, directory.names()))
     return _run(project, lambda remit, shown: build(remit, wish, waiting=shown))

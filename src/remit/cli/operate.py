@@ -205,7 +205,7 @@ def prune(
         raise Misused(f"--older-than {older_than} is not in the past.", advice="Write an age such as 30d.")
     with project.history() as store:
         settled = 0 if store is None else _settled_before(store, before)
-    if dry_run or (not settled and not project.settings.engine.ships_files):
+    if dry_run or not settled:
         words = f"{count(settled, 'delegation')} from before {moment(before)}"
         return project.answer(
             {"forgotten": 0, "would_forget": settled}, f"Would forget up to {words}." if settled else f"Nothing to forget: {words}."
@@ -225,12 +225,7 @@ async def _prune(project: Project, days: float) -> Exit:
         known = remit.store.count()
         await remit.engine.clean_up()
         forgotten = known - remit.store.count()
-        freed = 0
-        if project.settings.engine.ships_files:  # files that no delegation on record names
-            from remit.stores.blobs import open_blobs
-
-            freed = open_blobs(project.settings).prune(remit.store.heads).bytes
-    freed += max(0, size - _bytes(project.folder))
+    freed = max(0, size - _bytes(project.folder))
     document = {"forgotten": forgotten, "freed_bytes": freed}
     return project.answer(
         document, f"Forgot {count(forgotten, 'delegation')}; freed {freed / 1e6:.1f} MB. The database uses its free pages again."

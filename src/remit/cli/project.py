@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,13 +117,6 @@ class Project:
 
         return Models(self.settings)
 
-    @property
-    def routed_settings(self) -> "Settings":
-        """The settings, with routing rules for agents that declare the commands they accept."""
-        from remit.agents.routing import with_agents
-
-        return replace(self.settings, routing=with_agents(self.settings.routing, self.directory.routed_specs()))
-
     @contextmanager
     def history(self) -> Iterator["Store | None"]:
         """The recorded delegations, read only; None if nothing was ever delegated."""
@@ -141,10 +133,10 @@ class Project:
         if not path.exists():
             yield None
             return
-        from remit.stores.sqlite import ForeignStore, open_read_only
+        from remit.stores.sqlite import ReadOnlyStore, open_read_only
         from remit.system.ownership import DatabaseBinding
 
-        store = open_read_only(path) if DatabaseBinding(path).token() else ForeignStore(path)
+        store = open_read_only(path) if DatabaseBinding(path).token() else ReadOnlyStore(path, is_foreign=True)
         try:
             yield store
         finally:

@@ -391,7 +391,7 @@ def agent_document(spec: "AgentSpec", timeout_seconds: float, maximum_seconds: f
     from remit.core.agents import is_built_in
 
     names = ("name", "description", "kind", "isolation", "answers", "workspace", "merge", "resumable", "requires_artifacts", "retries")
-    return _fields_of(spec, *names, "slots", "languages", "operations", "requires", "output_schema", "source") | {
+    return _fields_of(spec, *names, "slots", "languages", "requires", "output_schema", "source") | {
         "timeout": timeout_seconds,
         "maximum": maximum_seconds,
         "idle": spec.idle_seconds,

@@ -132,9 +132,7 @@ class AgentSpec:
     output_schema: Mapping[str, Any] | None = None
     """JSON schema of the data in a `completed` return; None: any data."""
     languages: tuple[str, ...] = ()
-    """Task languages it handles; with `operations` they route tasks to it. Empty: any."""
-    operations: tuple[str, ...] = ()
-    """Board commands that it handles for tasks in its languages."""
+    """Task languages it handles. Empty: any."""
     effects: tuple[Effect, ...] = ()
     """Its effects, which policy rules can name."""
     acts_on: Mapping[str, Fact] = field(default_factory=dict)

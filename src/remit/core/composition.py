@@ -11,10 +11,9 @@ The calls are `Request`s; their parameters may contain references (`core.referen
 
 import difflib
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from pydantic_core import to_json
 
@@ -34,31 +33,28 @@ _ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _RESERVED = (ITEM, INPUT)
 Need = str | int
 """How many must complete: `all`, `any`, or a number."""
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "call": ("parameters", *sorted(OPTIONS)),
+    "sequence": ("result",),
+    "parallel": ("limit", "need"),
+    "each": ("over", "into", "limit", "need"),
+    "first": (),
+    "best": ("of", "by"),
+}
+"""Keys allowed beside `id`, by the key of the step's kind."""
+_OF_ONE_STEP = ("each", "best")
 
 
 @dataclass(kw_only=True)
-class Step(Composition, ABC):
+class Step(Composition):
     """One step of a composition: a call, or a group of steps. Never changed; not frozen, because that doubles the cost of making one."""
 
-    KEY: ClassVar[str]
-    """The key that identifies its JSON form."""
     id: str = ""
     """Name for references from other steps; empty: only its position."""
-
-    @property
-    def inner(self) -> "tuple[Step, ...]":
-        return ()
-
-    @abstractmethod
-    def to_dict(self) -> dict[str, Any]: ...
-    def values(self) -> Iterable[Any]:
-        """Values that may contain references, without inner steps."""
-        return ()
 
 
 @dataclass(kw_only=True)
 class CallStep(Step):
-    KEY = "call"
     request: Request
     has_references: bool = field(default=True, compare=False)
     """False: its parameters are given to the agent as they are."""
@@ -67,119 +63,39 @@ class CallStep(Step):
 
     def to_dict(self) -> dict[str, Any]:
         asked = self.request
-        fields: dict[str, Any] = {"call": asked.agent}
-        if asked.parameters:
-            fields["parameters"] = dict(asked.parameters)
-        if options := asked.options():
-            plain = asked.to_dict()
-            fields |= {name: plain[name] for name in options}
-        return _plain(self, fields)
-
-    def values(self) -> Iterable[Any]:
-        return (self.request.parameters,)
+        parameters = {"parameters": dict(asked.parameters)} if asked.parameters else {}
+        options = asked.options()
+        plain = asked.to_dict() if options else {}
+        return {"call": asked.agent, **parameters, **{name: plain[name] for name in options}, **({"id": self.id} if self.id else {})}
 
 
 @dataclass(kw_only=True)
-class SequenceStep(Step):
-    """Runs steps in order while they complete."""
-
-    KEY = "sequence"
+class GroupStep(Step):
+    kind: str
+    """`sequence`, `parallel`, `each`, `first` or `best`."""
     steps: tuple[Step, ...]
+    """Of `each` and `best`, the one step that is repeated."""
     result: Any = None
-    """The reference that gives its data; None: a list of the data of its steps."""
-
-    @property
-    def inner(self) -> tuple[Step, ...]:
-        return self.steps
-
-    def to_dict(self) -> dict[str, Any]:
-        result = {} if self.result is None else {"result": self.result}
-        return _plain(self, {"sequence": [one.to_dict() for one in self.steps], **result})
-
-
-@dataclass(kw_only=True)
-class ParallelStep(Step):
-    """Runs all steps at once, at most `limit` at a time; data in step order."""
-
-    KEY = "parallel"
-    steps: tuple[Step, ...]
+    """Of a sequence, the reference that gives its data; None: a list of the data of its steps."""
     limit: int | None = None
+    """How many run at once."""
     need: Need = ALL
-
-    @property
-    def inner(self) -> tuple[Step, ...]:
-        return self.steps
-
-    def to_dict(self) -> dict[str, Any]:
-        return _plain(self, {"parallel": [one.to_dict() for one in self.steps], **_bounds(self)})
-
-
-@dataclass(kw_only=True)
-class EachStep(Step):
-    """Runs the same step for each item of a list; data in item order."""
-
-    KEY = "each"
-    step: Step
-    over: Any
-    """A reference, or a list."""
+    over: Any = None
+    """Of `each`, a reference or a list."""
     into: str = ""
     """The call's parameter that receives the item; empty: the step refers to `item` itself."""
-    limit: int | None = None
-    need: Need = ALL
-
-    @property
-    def inner(self) -> tuple[Step, ...]:
-        return (self.step,)
-
-    def to_dict(self) -> dict[str, Any]:
-        into = {"into": self.into} if self.into else {}
-        return _plain(self, {"each": self.step.to_dict(), "over": self.over, **into, **_bounds(self)})
-
-    def values(self) -> Iterable[Any]:
-        return (self.over,)
-
-
-@dataclass(kw_only=True)
-class FirstStep(Step):
-    """Runs all steps at once until one completes; cancels the others."""
-
-    KEY = "first"
-    steps: tuple[Step, ...]
-
-    @property
-    def inner(self) -> tuple[Step, ...]:
-        return self.steps
-
-    def to_dict(self) -> dict[str, Any]:
-        return _plain(self, {"first": [one.to_dict() for one in self.steps]})
-
-
-@dataclass(kw_only=True)
-class BestStep(Step):
-    """Runs the same call several times at once and selects one result."""
-
-    KEY = "best"
-    step: CallStep
-    of: int
+    of: int = 3
+    """Number of candidates."""
     by: str = BY_ACCEPT
     """`accept`: the first that passes its acceptance commands; `vote`: the most frequent data; else the agent that judges."""
 
-    @property
-    def inner(self) -> tuple[Step, ...]:
-        return (self.step,)
-
     def to_dict(self) -> dict[str, Any]:
-        return _plain(self, {"best": self.step.to_dict(), "of": self.of, "by": self.by})
+        steps = [one.to_dict() for one in self.steps]
+        given = {name: value for name in _KEYS[self.kind] if (value := getattr(self, name)) != _DEFAULTS[name]}
+        return {self.kind: steps[0] if self.kind in _OF_ONE_STEP else steps, **given, **({"id": self.id} if self.id else {})}
 
 
-def _plain(step: Step, fields: dict[str, Any]) -> dict[str, Any]:
-    return {**fields, "id": step.id} if step.id else fields
-
-
-def _bounds(step: ParallelStep | EachStep) -> dict[str, Any]:
-    fields: dict[str, Any] = {} if step.limit is None else {"limit": step.limit}
-    return fields if step.need == ALL else {**fields, "need": step.need}
-
+_DEFAULTS = {one.name: one.default for one in fields(GroupStep)}
 
 # ---- made by programs
 
@@ -187,37 +103,34 @@ StepLike = str | Request | Step
 """The name of an agent, `call(…)`, or steps."""
 
 
-def sequence(*steps: StepLike, result: object = None, **named: StepLike) -> SequenceStep:
+def sequence(*steps: StepLike, result: object = None, **named: StepLike) -> GroupStep:
     """Run steps in order; the first that does not complete ends the sequence. A keyword is the id of its step.
 
     Data: a list of the data of the steps; with `result`, the value of that reference."""
-    return SequenceStep(steps=_steps(steps, named), result={"$": result} if isinstance(result, str | int) else result)
+    return GroupStep(kind="sequence", steps=_steps(steps, named), result=_as_reference(result))
 
 
-def parallel(*steps: StepLike, limit: int | None = None, need: Need = ALL, **named: StepLike) -> ParallelStep:
+def parallel(*steps: StepLike, limit: int | None = None, need: Need = ALL, **named: StepLike) -> GroupStep:
     """Run all steps at once, at most `limit` at a time. Completes when `need` of them complete; data in step order."""
-    return ParallelStep(steps=_steps(steps, named), limit=limit, need=need)
+    return GroupStep(kind="parallel", steps=_steps(steps, named), limit=limit, need=need)
 
 
-def each(step: StepLike, /, *, over: object, into: str = "", limit: int | None = None, need: Need = ALL) -> EachStep:
+def each(step: StepLike, /, *, over: object, into: str = "", limit: int | None = None, need: Need = ALL) -> GroupStep:
     """Run one step for each item of `over`, a reference such as "0#/files" or a list. The item is its parameter
-    `into`, or `{"$": "item"}`."""
-    return EachStep(step=_step(step), over=_over(over), into=into, limit=limit, need=need)
+    `into`, or `{"$": "item"}`. Data in item order."""
+    return GroupStep(kind="each", steps=(_step(step),), over=_as_reference(over), into=into, limit=limit, need=need)
 
 
-def first(*steps: StepLike, **named: StepLike) -> FirstStep:
+def first(*steps: StepLike, **named: StepLike) -> GroupStep:
     """Run all steps at once. The first that completes is the result; the others are cancelled."""
-    return FirstStep(steps=_steps(steps, named))
+    return GroupStep(kind="first", steps=_steps(steps, named))
 
 
-def best(of: int, asked: str | Request, /, *, by: str = BY_ACCEPT) -> BestStep:
+def best(of: int, asked: str | Request, /, *, by: str = BY_ACCEPT) -> GroupStep:
     """`best(3, call("claude", task="…", accept=["pytest -q"]))`: run several candidates at once and select one.
 
     `by`: `accept`, `vote`, or the name of an agent that judges them. Only the work of the selected one is kept."""
-    step = _step(asked)
-    if not isinstance(step, CallStep):
-        raise Misused("best takes one call.", advice='Write best(3, call("agent", …)).')
-    return BestStep(step=step, of=of, by=by)
+    return GroupStep(kind="best", steps=(_step(asked),), of=of, by=by)
 
 
 def _steps(steps: Iterable[StepLike], named: Mapping[str, StepLike]) -> tuple[Step, ...]:
@@ -227,27 +140,29 @@ def _steps(steps: Iterable[StepLike], named: Mapping[str, StepLike]) -> tuple[St
 def _step(asked: StepLike) -> Step:
     if isinstance(asked, Step):
         return asked
-    if isinstance(asked, Request):
-        return CallStep(request=asked)
-    return CallStep(request=call(asked))
+    return CallStep(request=asked if isinstance(asked, Request) else call(asked))
 
 
-def _over(over: object) -> object:
-    return {"$": over} if isinstance(over, str | int) and not isinstance(over, bool) else over
+def _as_reference(value: object) -> object:
+    """A reference may be written as its text alone."""
+    return {"$": value} if isinstance(value, str | int) and not isinstance(value, bool) else value
 
 
 # ---- read from JSON, and checked before anything runs
 
-_BOUNDS = ("limit", "need")
-_KEYS: Mapping[str, tuple[str, ...]] = {
-    "call": ("parameters", *sorted(OPTIONS)),
-    "sequence": ("result",),
-    "parallel": _BOUNDS,
-    "each": ("over", "into", *_BOUNDS),
-    "first": (),
-    "best": ("of", "by"),
+
+def _is_number(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+_RULES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "into": ("the name of a parameter", lambda value: isinstance(value, str)),
+    "limit": ("a whole number of at least 1", lambda value: _is_number(value, 1)),
+    "need": ("all, any or a number", lambda value: value in (ALL, ANY) or _is_number(value, 1)),
+    "of": (f"a whole number from 2 to {MAX_CANDIDATES}", lambda value: _is_number(value, 2) and value <= MAX_CANDIDATES),
+    "by": (f"{BY_ACCEPT}, {BY_VOTE} or the name of an agent", lambda value: isinstance(value, str) and value != ""),
 }
-"""Keys allowed beside `id`, by the key of the step's kind."""
+"""What a key of a group must be."""
 _KINDS = frozenset(_KEYS)
 _KNOWN = {kind: frozenset((kind, "id", *more)) for kind, more in _KEYS.items()}
 _PLAIN_CALL = frozenset({"call", "parameters"})
@@ -306,43 +221,34 @@ class _DocumentReader:
         where = words_for(place, id_)
         if not document.keys() <= _KNOWN[kind]:
             raise _unknown_key(document, kind, where)
-        if kind == "call":
-            options = OPTIONS & document.keys()
-            request = _request(document, options, where)
-            is_open = self._has_references and has_references(request.parameters)
-            return CallStep(request=request, id=id_, has_references=is_open, has_options=bool(options))
-        return self._build(kind, document, place, where, id_)
+        if kind != "call":
+            return self._group(kind, document, place, where, id_)
+        options = OPTIONS & document.keys()
+        request = _request(document, options, where)
+        is_open = self._has_references and has_references(request.parameters)
+        return CallStep(request=request, id=id_, has_references=is_open, has_options=bool(options))
 
-    def _build(self, kind: str, document: Mapping[str, Any], place: Place, where: str, id_: str) -> Step:
-        match kind:
-            case "each":
-                if "over" not in document:
-                    raise _fault(where, "each needs `over`, a reference or a list", 'Write e.g. "over": "0#/files".')
-                into = document.get("into") or ""
-                if not isinstance(into, str):
-                    raise _fault(where, f"into is the name of a parameter, not {shorten(repr(into), 60)}", "")
-                inner, over = self.step(document["each"], (*place, 0)), _over(document["over"])
-                return EachStep(step=inner, over=over, into=into, id=id_, **_bounds_from(document, None, where))
-            case "parallel":
-                steps = self._list(document, kind, place, where)
-                return ParallelStep(steps=steps, id=id_, **_bounds_from(document, len(steps), where))
-            case "best":
-                inner = self.step(document["best"], (*place, 0))
-                if not isinstance(inner, CallStep):
-                    raise _fault(where, "best takes one call", _HOW)
-                return BestStep(step=inner, id=id_, **_candidates_from(document, where))
-            case "first":
-                return FirstStep(steps=self._list(document, kind, place, where), id=id_)
-            case _:
-                result = document.get("result")
-                result = {"$": result} if isinstance(result, str | int) else result
-                return SequenceStep(steps=self._list(document, kind, place, where), result=result, id=id_)
-
-    def _list(self, document: Mapping[str, Any], kind: str, place: Place, where: str) -> tuple[Step, ...]:
-        steps = document[kind]
-        if not isinstance(steps, list | tuple) or not steps:
+    def _group(self, kind: str, document: Mapping[str, Any], place: Place, where: str, id_: str) -> GroupStep:
+        inner = document[kind]
+        if kind in _OF_ONE_STEP:
+            steps: tuple[Step, ...] = (self.step(inner, (*place, 0)),)
+        elif isinstance(inner, list | tuple) and inner:
+            steps = tuple(self._plain_call(one) or self.step(one, (*place, number)) for number, one in enumerate(inner))
+        else:
             raise _fault(where, f"{kind} is a list of steps with at least one in it", _HOW)
-        return tuple(self._plain_call(one) or self.step(one, (*place, number)) for number, one in enumerate(steps))
+        options = {name: document[name] for name in _KEYS[kind] if document.get(name) is not None}
+        for name, value in options.items():
+            if name in _RULES and not _RULES[name][1](value):
+                raise _fault(where, f"{name} is {_RULES[name][0]}, not {value!r:.60}", "")
+        options |= {name: _as_reference(options[name]) for name in ("over", "result") if name in options}
+        group = GroupStep(kind=kind, steps=steps, id=id_, **options)
+        if kind == "parallel" and isinstance(group.need, int) and group.need > len(steps):
+            raise _fault(where, f"need is {group.need}, but there are {len(steps)} steps", "")
+        if kind == "best" and not isinstance(steps[0], CallStep):
+            raise _fault(where, "best takes one call", _HOW)
+        if kind == "each" and (fault := _fault_of_each(group, steps[0])):
+            raise _fault(where, fault, 'E.g. {"each": "reviewer", "over": "0#/files", "into": "path"}; {"$": "item"} is the item.')
+        return group
 
     def _plain_call(self, document: Any) -> CallStep | None:
         """The frequent step, without detours: a call with parameters and nothing else."""
@@ -373,6 +279,22 @@ def _fault(where: str, fault: str, advice: str, code: str = "INVALID_PARAMETERS"
     return Misused(f"{where}: {fault}.", code=code, advice=advice)
 
 
+def _fault_of_each(step: GroupStep, inner: Step) -> str:
+    """Empty: it can run."""
+    try:
+        is_reference = isinstance(step.over, Mapping) and any(True for _ in references_in(step.over))
+        takes_item = any(one.step == ITEM for one in references_in([_values_of(one) for one in walk(inner)]))
+    except Misused:
+        return ""  # a malformed reference: it is named with the step that has it
+    if not is_reference and not isinstance(step.over, list | tuple):
+        return "each needs `over`; over is a reference or a list"
+    if not step.into:
+        return "" if takes_item else "no step inside takes the item"
+    if not isinstance(inner, CallStep):
+        return "into needs a call; steps inside refer to the item themselves"
+    return f"the call has the parameter {step.into!r:.60} already" if step.into in inner.request.parameters else ""
+
+
 def _unknown_key(document: Mapping[str, Any], kind: str, where: str) -> Misused:
     known = (kind, "id", *_KEYS[kind])
     name = next(name for name in document if name not in known)
@@ -392,32 +314,6 @@ def _request(document: Mapping[str, Any], options: Iterable[str], where: str) ->
         raise _fault(where, fault.message.rstrip("."), fault.advice, fault.code) from None
 
 
-def _bounds_from(document: Mapping[str, Any], count: int | None, where: str) -> dict[str, Any]:
-    """`count`: how many steps there are; None: not known yet."""
-    bounds = {name: document[name] for name in _BOUNDS if document.get(name) is not None}
-    limit, need = bounds.get("limit", 1), bounds.get("need", ALL)
-    if not _is_number(limit, 1):
-        raise _fault(where, f"limit is a whole number of at least 1, not {limit!r:.60}", "")
-    if need not in (ALL, ANY) and not _is_number(need, 1):
-        raise _fault(where, f"need is all, any or a number, not {need!r:.60}", "")
-    if count is not None and isinstance(need, int) and need > count:
-        raise _fault(where, f"need is {need}, but there are {count} steps", "")
-    return bounds
-
-
-def _candidates_from(document: Mapping[str, Any], where: str) -> dict[str, Any]:
-    of, by = document.get("of", 3), document.get("by", BY_ACCEPT)
-    if not _is_number(of, 2) or of > MAX_CANDIDATES:
-        raise _fault(where, f"of is a whole number from 2 to {MAX_CANDIDATES}, not {of!r:.60}", "")
-    if not isinstance(by, str) or not by:
-        raise _fault(where, f"by is {BY_ACCEPT}, {BY_VOTE} or the name of an agent, not {by!r:.60}", "")
-    return {"of": of, "by": by}
-
-
-def _is_number(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
 # ---- the steps of a composition
 
 
@@ -427,7 +323,13 @@ def walk(step: Step) -> Iterator[Step]:
     while waiting:
         step = waiting.pop()
         yield step
-        waiting += step.inner[::-1]
+        if isinstance(step, GroupStep):
+            waiting += step.steps[::-1]
+
+
+def _values_of(step: Step) -> Any:
+    """Values that may contain references, without inner steps."""
+    return step.request.parameters if isinstance(step, CallStep) else step.over if isinstance(step, GroupStep) else None
 
 
 def name_of(step: Step, root: Step) -> str:
@@ -436,7 +338,8 @@ def name_of(step: Step, root: Step) -> str:
     for place, one in waiting:
         if one is step:
             return words_for(place, one.id)
-        waiting += [((*place, number), inner) for number, inner in enumerate(one.inner)]
+        if isinstance(one, GroupStep):
+            waiting += [((*place, number), inner) for number, inner in enumerate(one.steps)]
     return words_for((), step.id)
 
 
@@ -445,21 +348,18 @@ def requests_in(root: Step) -> Iterator[tuple[Step, Request]]:
     for step in walk(root):
         if isinstance(step, CallStep):
             yield step, step.request
-        elif isinstance(step, BestStep) and step.by not in (BY_ACCEPT, BY_VOTE):
+        elif isinstance(step, GroupStep) and step.kind == "best" and step.by not in (BY_ACCEPT, BY_VOTE):
             yield step, Request(step.by, {})
 
 
 def sessions_in(root: Step) -> Iterator[tuple[Step, str]]:
     """Every referenced session, with its step."""
     for step in walk(root):
-        if step.__class__ is CallStep and not step.has_references:
+        if isinstance(step, CallStep) and not step.has_references:
             continue
-        for reference in references_in(list(step.values())):
+        for reference in references_in([_values_of(step)]):
             if is_session_id(reference.step):
                 yield step, reference.step
-
-
-_NO_IDS = frozenset[str]()
 
 
 @dataclass(frozen=True)
@@ -475,51 +375,28 @@ class _Scope:
 
     def check(self, step: Step, place: Place) -> frozenset[str]:
         """The ids that can be referenced after `step`. Raises `Misused`."""
-        after = frozenset([step.id]) if step.id else _NO_IDS
-        if isinstance(step, CallStep):
-            if step.has_references:
-                self.check_references(step.request.parameters, words_for(place, step.id))
-            return after
+        after = frozenset([step.id] if step.id else [])
         where = words_for(place, step.id)
-        self.check_references(list(step.values()), where)
-        if isinstance(step, SequenceStep):
-            scope = replace(self, positions=0)
-            for number, one in enumerate(step.steps):
-                if one.__class__ is not CallStep or one.has_references or one.id:
-                    scope = replace(scope, positions=number)
-                    scope = replace(scope, ids=scope.ids | scope.check(one, (*place, number)))
-            scope = replace(scope, positions=len(step.steps))
-            if step.result is not None:
-                scope.check_references(step.result, f"{where}, result")
-            return after | scope.ids
-        if isinstance(step, EachStep):
-            self._check_each(step, place, where)
+        if not isinstance(step, CallStep) or step.has_references:
+            self._check_references([_values_of(step)], where)
+        if not isinstance(step, GroupStep):
             return after
-        for number, one in enumerate(step.inner):
-            if one.__class__ is CallStep and not (one.has_references or one.id):
+        scope = replace(self, positions=0) if step.kind == "sequence" else replace(self, has_item=True) if step.kind == "each" else self
+        for number, one in enumerate(step.steps):
+            if isinstance(one, CallStep) and not (one.has_references or one.id):
                 continue
-            inside = self.check(one, (*place, number))
-            after |= inside if isinstance(step, ParallelStep) else frozenset()
-        return after
+            if step.kind == "sequence":
+                scope = replace(scope, positions=number)
+                scope = replace(scope, ids=scope.ids | scope.check(one, (*place, number)))
+            else:
+                inside = scope.check(one, (*place, number))
+                after |= inside if step.kind == "parallel" else frozenset()
+        if step.kind != "sequence":
+            return after
+        replace(scope, positions=len(step.steps))._check_references([step.result], f"{where}, result")
+        return after | scope.ids
 
-    def _check_each(self, step: EachStep, place: Place, where: str) -> None:
-        if isinstance(step.over, Mapping):
-            if not any(True for _ in references_in(step.over)):
-                raise _fault(where, "over is a reference or a list", 'Write e.g. "over": "0#/files".')
-        elif not isinstance(step.over, list | tuple):
-            raise _fault(where, f"over is a reference or a list, not {shorten(repr(step.over), 60)}", 'Write e.g. "over": "0#/files".')
-        if step.into and not isinstance(step.step, CallStep):
-            raise _fault(where, "into needs a call; steps inside refer to the item themselves", 'Write {"$": "item"} in their parameters.')
-        if step.into and isinstance(step.step, CallStep) and step.into in step.step.request.parameters:
-            raise _fault(
-                where, f"the call has the parameter {step.into!r:.60} already", "Name another parameter in into, or leave it out there."
-            )
-        inside = (value for one in walk(step.step) for value in one.values())
-        if not step.into and not any(one.step == ITEM for one in references_in(list(inside))):
-            raise _fault(where, "no step inside takes the item", 'Name the parameter in into, or write {"$": "item"}.')
-        replace(self, has_item=True).check(step.step, (*place, 0))
-
-    def check_references(self, value: Any, where: str) -> None:
+    def _check_references(self, value: Any, where: str) -> None:
         try:
             for reference in references_in(value):
                 self._check_reference(reference, where)
@@ -539,7 +416,7 @@ class _Scope:
         elif step.isascii() and step.isdecimal():
             if int(step) >= self.positions:
                 last = self.positions - 1
-                earlier = "no step comes" if last < 0 else "only step 0 comes" if last == 0 else f"only steps 0 to {last} come"
+                earlier = f"only steps up to {last} come" if last >= 0 else "no step comes"
                 advice = "Refer to a step that has ended by then."
                 raise _fault(where, f"it refers to step {int(step)}, but {earlier} before it in its sequence", advice)
         elif step != ITEM and step not in self.ids and not is_session_id(step):
@@ -547,11 +424,8 @@ class _Scope:
                 raise _fault(
                     where, f"it refers to {step!r}, which has not certainly ended by then", "Put it before this step, in a sequence."
                 )
-            close = difflib.get_close_matches(step, self.ids, n=1)
-            hint = f"Did you mean {close[0]}?" if close else f"There are {', '.join(sorted(self.ids))}." if self.ids else ""
-            raise _fault(
-                where, f"it refers to {step!r:.80}, which is not the id of a step", hint or "Refer to a step by its position or id."
-            )
+            known = f"There are {', '.join(sorted(self.ids))}." if self.ids else "Refer to a step by its position or id."
+            raise _fault(where, f"it refers to {step!r:.80}, which is not the id of a step", known)
 
     def _check_input(self, reference: Reference, where: str) -> None:
         name = reference.pointer.split("/")[1].replace("~1", "/").replace("~0", "~") if reference.pointer else ""

@@ -3,7 +3,6 @@
 Independent of returns. Used by `receive`, `validate` and every builder of returns."""
 
 import dataclasses
-import math
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -19,8 +18,6 @@ MAX_VALUES = 250_000
 """Maximum values in one value, each counted as often as it would be written: a list that contains one list a thousand times must be bounded
 too."""
 MAX_CHARACTERS = 64 * 1024 * 1024
-_MAX_BITS = 14_000
-"""About 4,200 digits: Python refuses to parse more than 4,300."""
 _SIMPLE = frozenset({int, float, bool, type(None)})
 _CONSTANTS = frozenset({bool, type(None)})
 _LISTS = (list, tuple, set, frozenset, deque)
@@ -37,13 +34,33 @@ def clean_text(text: str) -> str:
 
 def to_jsonable(value: Any) -> Any:
     """`value` as plain JSON. NaN and infinities become null. Raises `Failed` with the reason for other values."""
+    if type(value) in _CONSTANTS:
+        return value
     try:
         check_size(value)
-        return _plain(value, MAX_DEPTH)
+        try:
+            data = to_json(value, inf_nan_mode="null", fallback=_plain_mapping)
+        except ValueError:  # a lone surrogate, which only Python's own text has
+            data = to_json(_encodable(to_jsonable_python(_encodable(value), inf_nan_mode="null", fallback=_plain_mapping)))
+        return from_json(redact_token_bytes(data))
     except Failed:
         raise
     except Exception as error:  # reading an agent's object may raise anything
         raise Failed(f"a {type(value).__name__} that JSON cannot hold", code="VALIDATION_FAILED") from error
+
+
+def _plain_mapping(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(type(value).__name__)
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, Mapping):
+        return {_encodable(name): _encodable(one) for name, one in value.items()}
+    return [_encodable(one) for one in value] if isinstance(value, _LISTS) else value
 
 
 def check_size(value: Any) -> None:
@@ -106,50 +123,6 @@ def _inside(value: Any) -> Collection[Any]:
         return [getattr(value, field.name, None) for field in dataclasses.fields(value)]
     held: dict[str, Any] = getattr(value, "__dict__", {})
     return held.values()
-
-
-def _plain(value: Any, levels: int) -> Any:
-    kind = type(value)
-    if kind is str:
-        return clean_text(value)
-    if kind in _CONSTANTS:
-        return value
-    if kind is int:
-        return _bounded(value)
-    if kind not in _BUILT_IN:
-        if isinstance(value, str):
-            return clean_text(str.__str__(value))
-        if isinstance(value, int):
-            return _bounded(int(value))
-        if isinstance(value, float):
-            return float(value) if math.isfinite(value) else None
-    if levels == 0:
-        raise Failed(f"nested deeper than {MAX_DEPTH} levels", code="VALIDATION_FAILED")
-    if kind is dict or isinstance(value, Mapping):
-        return {
-            _key(key): item if type(item) in _CONSTANTS else _plain(item, levels - 1)  # saves a call in the frequent case
-            for key, item in value.items()
-        }
-    if isinstance(value, _LISTS):
-        return [_plain(item, levels - 1) for item in value]
-    return _plain(_converted(value), levels - 1)
-
-
-def _bounded(number: int) -> int:
-    if number.bit_length() > _MAX_BITS:
-        raise Failed("a number of more than 4,000 digits", code="VALIDATION_FAILED")
-    return number
-
-
-def _key(key: Any) -> str:
-    if type(key) is str:
-        return clean_text(key)
-    return clean_text(str.__str__(key)) if isinstance(key, str) else clean_text(str(_converted(key)))
-
-
-def _converted(value: Any) -> Any:
-    """Convert models, dates, paths, dataclasses and the like with pydantic."""
-    return to_jsonable_python(value, inf_nan_mode="null")
 
 
 def _is_not_unicode(*values: Any) -> bool:

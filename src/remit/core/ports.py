@@ -1,7 +1,7 @@
 """The ports that `runtime` and the engines use: stores, files and agents. The conformance suites are in `remit.testing`."""
 
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from remit.core.adaptive import RunSample
 from remit.core.agents import AgentSpec
@@ -133,12 +133,6 @@ class Store(Protocol):
     def close(self) -> None: ...
 
 
-class PruneReport(NamedTuple):
-    manifests: int
-    blobs: int
-    bytes: int
-
-
 class Blobs(Protocol):
     """Files that processes on other machines can read: content by its sha256, and a manifest for each delegation. Blocking.
 
@@ -162,10 +156,6 @@ class Blobs(Protocol):
 
     def manifest(self, session_id: str) -> "Manifest | None":
         """Of its newest attempt."""
-        ...
-
-    def prune(self, known: Callable[[Sequence[str]], Collection[str]], *, younger_than: float = ...) -> PruneReport:
-        """Remove what belongs to no delegation on record. `known`: which of these sessions are."""
         ...
 
 

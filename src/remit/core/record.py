@@ -224,10 +224,9 @@ def history_query(status: str | None, query: Mapping[str, Any]) -> HistoryQuery:
     """Build a query from named filters. Raises `Misused` with the valid names."""
     asked = dict(query)
     if status is not None:
-        try:
-            asked["state"] = State(status)
-        except ValueError:
-            raise Misused(f"Unknown status {status!r}.", advice=f"Use {', '.join(State)}.") from None
+        if status not in tuple(State):
+            raise Misused(f"Unknown status {status!r}.", advice=f"Use {', '.join(State)}.")
+        asked["state"] = State(status)
     try:
         return HistoryQuery(**asked)
     except TypeError:

@@ -99,15 +99,15 @@ class Connections:
         return await self._local.address(model.name if model.is_named else model.model, sink)
 
     def _connect(self, meant: ModelRef, endpoint: Endpoint) -> Connection:
-        self._import_client(meant)
         key, idle = endpoint.key, self._settings.model_idle_seconds * (LOCAL_PATIENCE if meant.provider == LOCAL else 1)
-        client = self._clients.get(idle)
-        if client is None:
-            client = self._clients[idle] = _client(idle)
         try:
+            self._load_client()
+            client = self._clients.get(idle)
+            if client is None:
+                client = self._clients[idle] = _client(idle)
             model, is_ours = _model(meant, endpoint.url, key, client)
-        except Unavailable:
-            raise
+        except ImportError as error:
+            raise missing(meant, error) from None
         except Exception as error:  # noqa: BLE001 - a provider's client may raise anything when it is created
             text = str(error).partition(" To try Pydantic AI")[0]
             words = f"{meant.name} cannot be reached as configured: {redact_text(text.replace(key, REDACTED) if key else text)}"
@@ -127,25 +127,6 @@ class Connections:
             held=register_secrets({"api_key": key}) if key else None,
         )
 
-    def _import_client(self, meant: ModelRef) -> None:
-        """The library and the provider's client. Raises `Unavailable` with the command that installs them."""
-        try:
-            from pydantic_ai.providers import infer_provider_class
-
-            self._load_client()
-            if meant.provider == LOCAL:
-                infer_provider_class("openai")
-            else:
-                infer_provider_class(meant.provider)
-        except ValueError:
-            raise Unavailable(
-                f"{meant.name}: the installed pydantic-ai knows no provider {meant.provider!r}.",
-                code="TOOL_UNAVAILABLE",
-                advice=f"Run {INSTALL}.",
-            ) from None
-        except ImportError as error:
-            raise missing(meant, error) from None
-
 
 def missing(meant: ModelRef, error: ImportError | None = None) -> Unavailable:
     known = PROVIDERS.get(meant.provider)
@@ -157,7 +138,7 @@ def missing(meant: ModelRef, error: ImportError | None = None) -> Unavailable:
 def _client(idle_seconds: float) -> "AsyncClient":
     import httpx2
 
-    from remit.models.bounded_responses import PLAIN, bound_by
+    from remit.system.http import PLAIN, bound_by
 
     timeout = httpx2.Timeout(connect=min(CONNECT_SECONDS, idle_seconds), read=idle_seconds, write=idle_seconds, pool=CONNECT_SECONDS)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=30)
@@ -177,10 +158,7 @@ def _model(meant: ModelRef, url: str | None, key: str | None, client: "AsyncClie
         built, ours = _provider(name, url, key, client)
         return built
 
-    try:
-        return infer_model(f"{provider}:{meant.model}", provider_factory=made), ours
-    except ImportError as error:
-        raise missing(meant, error) from None
+    return infer_model(f"{provider}:{meant.model}", provider_factory=made), ours
 
 
 def _provider(name: str, url: str | None, key: str | None, client: "AsyncClient") -> tuple[Any, bool]:

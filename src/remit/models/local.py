@@ -12,8 +12,6 @@ import secrets
 import subprocess
 import sys
 import tempfile
-import threading
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,14 +61,13 @@ def find_weights(model: str, root: Path) -> Path:
 
 
 class LocalModels:
-    """The local models of one project. May be used from any event loop."""
+    """The local models of one project. They belong to the event loop that first uses them."""
 
     def __init__(self, settings: Settings | None = None, root: Path | None = None) -> None:
         settings = settings or Settings()
         self._declared = {name: one for name, one in settings.models.items() if one.kind == "local"}
         self._root = root or Path.cwd()
         self._servers: dict[tuple[Path, int], _Server] = {}
-        self._lock = threading.Lock()
         self._is_closed = False
 
     async def address(self, model: str, sink: SpendSink) -> Endpoint:
@@ -83,90 +80,79 @@ class LocalModels:
         path = await off_loop(find_weights, declared.model or model, self._root)
         if importlib.util.find_spec("xllamacpp") is None:
             raise Unavailable("Running a local model needs the package xllamacpp.", code="TOOL_UNAVAILABLE", advice=f"{INSTALL}.")
-        server = self._server(path, declared.context_tokens or DEFAULT_CONTEXT_TOKENS)
-        if not server.facts.done():
+        if self._is_closed:
+            raise Unavailable("The local models of this project are closed.", code="TOOL_UNAVAILABLE", advice="Open the project again.")
+        key = path, declared.context_tokens or DEFAULT_CONTEXT_TOKENS
+        server = self._servers.get(key)
+        if server is None or server.has_ended:
+            server = self._servers[key] = _Server(*key)
             sink.progress(f"Loading the local model {path.stem} …")
-        waiting = asyncio.wrap_future(server.facts)
-        waiting.add_done_callback(lambda one: one.cancelled() or one.exception())  # no caller may be left to receive the error
-        done, _ = await asyncio.wait([waiting], timeout=max(0.0, sink.remaining))
+        done, _ = await asyncio.wait([server.loading], timeout=max(0.0, sink.remaining))
         if not done:
             raise Unavailable(
                 f"The local model {path.stem} was not loaded within {sink.remaining:.0f} s.",
                 advice="It continues to load while this project is open: give it more time, or use a smaller model.",
             )
-        facts = waiting.result()
+        facts = server.loading.result()
         calls_tools = facts["has_tools"] if declared.tools is None else declared.tools == "native"
         tokens = int(facts["context_tokens"])
         return Endpoint(url=f"{facts['url']}/v1", key=server.key, context_tokens=tokens, calls_tools=calls_tools)
 
-    def _server(self, path: Path, context_tokens: int) -> "_Server":
-        with self._lock:
-            if self._is_closed:
-                raise Unavailable("The local models of this project are closed.", code="TOOL_UNAVAILABLE", advice="Open the project again.")
-            server = self._servers.get((path, context_tokens))
-            if server is None or server.has_ended:
-                server = self._servers[path, context_tokens] = _Server(path, context_tokens)
-            return server
-
     async def close(self) -> None:
         """End all processes."""
-        with self._lock:
-            self._is_closed = True
-            servers, self._servers = list(self._servers.values()), {}
+        self._is_closed = True
+        servers, self._servers = list(self._servers.values()), {}
         for one in servers:
-            await off_loop(one.stop)
+            await one.stop()
 
 
 class _Server:
-    """One server process, from start to end. All callers wait for the same start."""
+    """One server process, from start to end. All callers wait for the same start, which goes on without them."""
 
     def __init__(self, path: Path, context_tokens: int) -> None:
         self.key = secrets.token_urlsafe(32)
-        self.facts: Future[dict[str, Any]] = Future()
-        """The report of the loaded process."""
         self._path = path
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-m", "remit.models.local_server"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, start_new_session=True, cwd="/",
-            env=listed_environment((*BASIC, *TOOLCHAINS, *_ACCELERATORS)),
-        )  # fmt: skip
-        order = {"parent": os.getpid(), "file": str(path.resolve()), "key": self.key, "context_tokens": context_tokens}
-        threading.Thread(target=self._load, args=(json.dumps(order) + "\n",), daemon=True).start()
+        self._order = {"parent": os.getpid(), "file": str(path.resolve()), "key": self.key, "context_tokens": context_tokens}
+        self._process: asyncio.subprocess.Process | None = None
+        self.loading: asyncio.Task[dict[str, Any]] = asyncio.create_task(self._load())
+        """The report of the loaded process."""
+        self.loading.add_done_callback(lambda one: one.cancelled() or one.exception())  # no caller may be left to receive the error
 
     @property
     def has_ended(self) -> bool:
-        return self._process.poll() is not None
+        return self.loading.done() and (self._process is None or self._process.returncode is not None)
 
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
+    async def stop(self) -> None:
+        self.loading.cancel()
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
 
-    def _load(self, order: str) -> None:
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        answer: Any = {}
-        with contextlib.suppress(OSError, ValueError):
-            stdin.write(order.encode())
-            stdin.flush()
-            answer = json.loads(stdout.readline())
-        if "url" in answer:
-            self.facts.set_result(answer)
-            return
-        self.stop()
-        self._log.seek(0)
-        lines = self._log.read(1 << 20).decode(errors="replace").splitlines()
-        error = str(answer.get("error") or f"its process ended with code {self._process.returncode}")
+    async def _load(self) -> dict[str, Any]:
+        with tempfile.TemporaryFile() as log:
+            self._process = process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-m", "remit.models.local_server",
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True, cwd="/",
+                env=listed_environment((*BASIC, *TOOLCHAINS, *_ACCELERATORS)),
+            )  # fmt: skip
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps(self._order).encode() + b"\n")
+            answer: Any = {}
+            with contextlib.suppress(OSError, ValueError):
+                answer = json.loads(await process.stdout.readline())
+            if "url" in answer:
+                return dict(answer)
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            log.seek(0)
+            lines = log.read(1 << 20).decode(errors="replace").splitlines()
+        error = str(answer.get("error") or f"its process ended with code {process.returncode}")
         reason = next((line.rpartition("error loading model: ")[2] for line in lines if "error" in line), error)
-        self.facts.set_exception(
-            Unavailable(
-                f"The local model {self._path.stem} could not be loaded: {reason.strip()[:300]}",
-                code="TOOL_UNAVAILABLE",
-                advice=f"Check that {self._path} is complete and fits into memory, or use another model.",
-            )
+        raise Unavailable(
+            f"The local model {self._path.stem} could not be loaded: {reason.strip()[:300]}",
+            code="TOOL_UNAVAILABLE",
+            advice=f"Check that {self._path} is complete and fits into memory, or use another model.",
         )

@@ -208,15 +208,8 @@ def _host(url: str) -> str:
 def _unknown(settings: Settings, name: str, provider: str, model: str) -> Unavailable:
     name, provider, model = redact_text(name), redact_text(provider), redact_text(model)  # a key in the wrong place
     names = [*settings.models, *(f"{one}:" for one in PROVIDERS), f"{LOCAL}:"]
-    asked = name if ":" not in name else f"{provider}:"
-    close = get_close_matches(asked, names, n=1, cutoff=0.6)
-    if provider in PROVIDERS and not model:
-        fault = f"{name!r} names a provider and no model."
-    elif provider and ":" in name:
-        fault = f"{name!r} names no model: there is no provider {provider!r}."
-    else:
-        fault = f"{name!r} names no model: it is neither PROVIDER:MODEL nor the name of a table [models.{name or 'NAME'}]."
+    close = get_close_matches(f"{provider}:" if ":" in name else name, names, n=1)
     hint = f" Did you mean {close[0]}{model if close[0].endswith(':') else ''}?" if close and model else ""
-    own = name if name.replace("-", "").replace("_", "").isalnum() else "NAME"
-    lines = f'{EXAMPLE}, or a table [models.{own}] with kind = "openai", url = "http://…/v1" and model = "…"'
-    return Unavailable(f"{fault}{hint}", code="TOOL_UNAVAILABLE", advice=f"Write in remit.toml: {lines}.")
+    table = f'or a table [models.{name or "NAME"}] with kind = "openai", url = "http://…/v1" and model = "…"'
+    fault = f"{name!r} names no model: it is neither PROVIDER:MODEL of a known provider nor the name of a table of [models].{hint}"
+    return Unavailable(fault, code="TOOL_UNAVAILABLE", advice=f"Write in remit.toml: {EXAMPLE}, {table}.")

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,13 +38,15 @@ def check_rules(text: str, specs: Sequence[AgentSpec]) -> list[Problem]:
     except PolicyError as fault:
         return [Problem(line=fault.line, what=str(fault))]
     actions, facts = known_actions(specs), known_facts(specs)
-    problems = [problem for rule in rules for problem in _names(rule, actions, facts, specs)]
+    agents = {ROOT_CALLER, *(spec.name for spec in specs)}
+    problems = [problem for rule in rules for problem in _names(rule, actions, facts, agents)]
     blamed = {problem.line for problem in problems if problem.is_error}
     unknown_facts = {fact for rule in rules for fact in rule.mentions.facts if fact not in facts}
     unknown_actions = {action for rule in rules for action in rule.actions or () if action not in actions}
     schema = schema_text(actions | dict.fromkeys(unknown_actions, ()), facts | dict.fromkeys(unknown_facts, "String"))
     problems += [problem for problem in _types(text, schema, rules, unknown_facts) if problem.line not in blamed]
-    problems += _plain_faults(rules)
+    if not any(rule.is_permit for rule in rules):
+        problems.append(Problem(line=1, what="Nothing is permitted: every delegation will be refused.", is_error=False))
     return sorted(problems, key=lambda problem: problem.line)
 
 
@@ -107,48 +109,25 @@ def quoted(name: str) -> str:
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _names(rule: Rule, actions: dict[str, tuple[str, ...]], facts: dict[str, str], specs: Sequence[AgentSpec]) -> Iterator[Problem]:
-    for action in sorted(rule.actions or ()):
-        if action not in actions:
-            yield _unknown(
-                rule, f"There is no action {action!r}", action, actions, "It can only be one that an agent asks for by ctx.permit."
-            )
-    for fact in sorted(rule.mentions.facts):
-        if fact not in facts:
-            yield _unknown(
-                rule, f"Nothing is known as context.{fact}", fact, facts, "Only an agent that says it by ctx.permit can have it."
-            )
-    for name in rule.annotations:
-        if name not in ANNOTATIONS:
-            yield _unknown(rule, f"@{name} means nothing here", name, ANNOTATIONS, "")
-    yield from _wrong_entities(rule, {ROOT_CALLER, *(spec.name for spec in specs)})
-    if rule.body["resource"].get("op") == "in":
+def _names(rule: Rule, actions: Iterable[str], facts: Iterable[str], agents: Collection[str]) -> Iterator[Problem]:
+    entities = list(_entities(rule.body))
+    named: list[tuple[str, Iterable[str], Iterable[str]]] = [
+        ("action", rule.actions or (), actions),
+        ("fact", rule.mentions.facts, facts),
+        ("annotation", rule.annotations, ANNOTATIONS),
+        ("agent", (name for kind, name in entities if kind == "Agent"), agents),
+    ]
+    if any((kind == CALLER) != name.startswith(CALLERS) for kind, name in entities if kind in (CALLER, "Agent")):
         yield Problem(
-            line=rule.line, what='A resource is in nothing: write `when { context has path && context.path like "src/*" }` instead.'
+            line=rule.line, what='A caller of `remit serve` is Caller::"token:NAME" or Caller::"cert:NAME"; all others are Agents.'
         )
-
-
-def _wrong_entities(rule: Rule, agents: set[str]) -> Iterator[Problem]:
-    for kind, name in _entities(rule.body):
-        if (kind == CALLER) != name.startswith(CALLERS) and kind in (CALLER, "Agent"):
-            right = f"Agent::{quoted(name)}" if name == ROOT_CALLER else f"{CALLER}::{quoted('token:' + name.removeprefix('token:'))}"
-            yield Problem(line=rule.line, what=f"{kind}::{quoted(name)} does not exist: write {right}.")
-        elif kind == "Agent" and name not in agents:
-            own = sorted(agent for agent in agents if agent.startswith(f"{name}."))
-            if own:
-                what = f"There is no agent {name!r}: its operations are agents of their own. Write Agent::{quoted(own[0])}"
-                yield Problem(line=rule.line, what=f'{what}, or `when {{ context.caller like "{name}.*" }}` for all of them.')
-                continue
-            yield _unknown(rule, f"There is no agent {name!r}", name, agents, "")
-        elif kind not in ("Agent", CALLER, "Path", "Host", "Command", "Action"):
-            yield Problem(line=rule.line, what=f"There is no kind {kind!r}: a resource is an Agent, Path, Host or Command.")
-
-
-def _unknown(rule: Rule, what: str, name: str, known: Iterable[str], otherwise: str) -> Problem:
-    close = difflib.get_close_matches(name, list(known), n=2, cutoff=0.75)
-    if close:
-        return Problem(line=rule.line, what=f"{what}. Did you mean {' or '.join(close)}?")
-    return Problem(line=rule.line, what=f"{what}. {otherwise}".strip(), is_error=False)
+    if rule.body["resource"].get("op") == "in":
+        yield Problem(line=rule.line, what='A resource is in nothing: write `when { context has path && context.path like "src/*" }`.')
+    for what, names, known in named:
+        for name in sorted(set(names).difference(known)):
+            close = difflib.get_close_matches(name, known, n=2, cutoff=0.75)
+            hint = f" Did you mean {' or '.join(close)}?" if close else " An agent may name it with ctx.permit."
+            yield Problem(line=rule.line, what=f"There is no {what} {name!r}.{hint}", is_error=bool(close))
 
 
 def _entities(node: Any) -> Iterator[tuple[str, str]]:
@@ -165,26 +144,17 @@ def _entities(node: Any) -> Iterator[tuple[str, str]]:
 
 
 def _types(text: str, schema: str, rules: Sequence[Rule], passed_over: set[str]) -> Iterator[Problem]:
+    """The first fault of each rule that Cedar finds."""
     lines = {rule.number: rule.line for rule in rules}
     try:
-        result = cedarpy.validate_policies(text, schema)
+        errors = cedarpy.validate_policies(text, schema).errors
     except ValueError as error:
         yield Problem(line=1, what=f"The rules could not be checked: {error}", is_error=False)
         return
-    for found in result.errors:
+    for found in errors:
         named = found.policy_id or next(iter(_LINES.findall(found.error)), "")
-        what = re.sub(r"for policy `policy\d+`, ", "", found.error)
-        if "unrecognized" in what or any(f"`{fact}`" in what for fact in passed_over):
+        if named not in lines or any(f"`{fact}`" in found.error for fact in passed_over):
             continue  # names are checked above
-        hint = " Write `context has NAME && …` first." if "unable to guarantee safety" in what or "optional attribute" in what else ""
-        yield Problem(line=lines.get(named, 1), what=f"{what.rstrip('.')}.{hint}")
-
-
-def _plain_faults(rules: Sequence[Rule]) -> Iterator[Problem]:
-    if not any(rule.is_permit for rule in rules):
-        yield Problem(line=1, what="Nothing is permitted: every delegation will be refused.", is_error=False)
-    for rule in rules:
-        is_bare = not rule.body.get("conditions") and rule.actions is None and not rule.mentions.principal and not rule.mentions.resource
-        if is_bare and rule.is_permit and not any("protected" in one.mentions.facts or one.mentions.everything for one in rules):
-            what = "permits agents to change the board and files by which tools start programs: no rule mentions context.protected"
-            yield Problem(line=rule.line, what=f"{rule.name} {what}. The default rules do.", is_error=False)
+        what = re.sub(r"for policy `policy\d+`, ", "", found.error).rstrip(".")
+        hint = " Write `context has NAME && …` first." if "optional attribute" in what else ""
+        yield Problem(line=lines.pop(named), what=f"{what}.{hint}")

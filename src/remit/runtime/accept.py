@@ -16,7 +16,7 @@ from remit.core.cache import CACHE_KEYS, CacheTerms, cache_terms
 from remit.core.context import level_of
 from remit.core.deadline import LONGEST_SECONDS, TimeLimits, allowed_timeout
 from remit.core.delegation import ROOT_CALLER, CallerInfo, Delegation, Lineage, Origin, TaskContext, on_behalf_of
-from remit.core.errors import ErrorInfo, Misused, Refused, RemitError
+from remit.core.errors import ErrorInfo, Misused, RemitError
 from remit.core.events import NOT_REACHED, STEPS
 from remit.core.ids import is_session_id, new_session_id
 from remit.core.jsonable import clean_text, plain_parameters
@@ -40,7 +40,7 @@ from remit.runtime.authorize import (
 from remit.runtime.deps import ROOT_LINEAGE, Caller, RuntimeDeps, Submission, TreeFacts
 
 if TYPE_CHECKING:
-    from remit.core.composition import SequenceStep
+    from remit.core.composition import GroupStep
 
 
 @dataclass(slots=True)
@@ -76,34 +76,6 @@ def _final(type_: str, message: str, code: str, recommendation: str) -> ErrorInf
 
 def _walk(case: GuardInput) -> str:
     return f"{' → '.join(case.caller_path)} → {case.target}"
-
-
-def closing(case: GuardInput) -> ErrorInfo:
-    message = f"Its caller's tree takes no new work: {case.closing}."
-    return _final("cancelled", message, "CANCELLED", "Stop delegating and return the result so far.")
-
-
-def expired(case: GuardInput) -> ErrorInfo:
-    message = f"The caller's own deadline has passed ({_walk(case)})."
-    return _final("expired", message, "TIMEOUT", "Delegate earlier, or give the root more time.")
-
-
-def too_deep(case: GuardInput) -> ErrorInfo:
-    return _final(
-        "max_depth_exceeded",
-        f"Depth {case.caller_depth + 1} exceeds the maximum of {case.max_depth} ({_walk(case)}).",
-        "MAX_DEPTH_EXCEEDED",
-        "Do this part yourself instead of delegating it, or raise max_depth in remit.toml.",
-    )
-
-
-def cycle(case: GuardInput) -> ErrorInfo:
-    return _final(
-        "delegation_cycle",
-        f"{case.target} is already at work in this path: {_walk(case)}.",
-        "CYCLE_DETECTED",
-        f"Hand the work to another agent than {', '.join(case.caller_path)}, or do it yourself.",
-    )
 
 
 def tree_budget(walk: str, lack: str) -> ErrorInfo:
@@ -158,22 +130,23 @@ def bad_parameters(case: GuardInput, fault: RemitError) -> ErrorInfo:
     return _final("invalid_parameters", fault.message, fault.code, fault.advice or f"`remit agents {case.target}` shows what it takes.")
 
 
-def not_permitted(case: GuardInput, no: Refused) -> ErrorInfo:
-    """The last guard. `accept` asks the policy only after all others passed, so that its log contains real requests only."""
-    return _final("permission", f"{no.message} ({_walk(case)})", "POLICY_DENIED", no.advice)
-
-
 def first_refusal(case: GuardInput) -> ErrorInfo | None:
     """Why this delegation may not run, or None. Never raises and never waits."""
     if case.closing is not None:
-        return closing(case)
+        message = f"Its caller's tree takes no new work: {case.closing}."
+        return _final("cancelled", message, "CANCELLED", "Stop delegating and return the result so far.")
     if case.caller_hard_at is not None and case.now >= case.caller_hard_at:
-        return expired(case)
+        message = f"The caller's own deadline has passed ({_walk(case)})."
+        return _final("expired", message, "TIMEOUT", "Delegate earlier, or give the root more time.")
     if case.caller_depth >= case.max_depth:
-        return too_deep(case)
+        message = f"Depth {case.caller_depth + 1} exceeds the maximum of {case.max_depth} ({_walk(case)})."
+        advice = "Do this part yourself instead of delegating it, or raise max_depth in remit.toml."
+        return _final("max_depth_exceeded", message, "MAX_DEPTH_EXCEEDED", advice)
     tasks = case.ancestor_tasks
     if case.target in case.caller_path if tasks is None else (case.target, case.task) in tasks:
-        return cycle(case)
+        message = f"{case.target} is already at work in this path: {_walk(case)}."
+        advice = f"Hand the work to another agent than {', '.join(case.caller_path)}, or do it yourself."
+        return _final("delegation_cycle", message, "CYCLE_DETECTED", advice)
     if (lack := case.budget.lacks(case.now)) is not None:
         return tree_budget(_walk(case), lack)
     if not case.known:
@@ -341,7 +314,7 @@ def _read_route(request: Request, terms: _Terms, deps: RuntimeDeps, steps: list[
     return request
 
 
-def route_chain(agents: Sequence[str], parameters: Mapping[str, Any], find: Callable[[str], AgentPort | None]) -> "SequenceStep":
+def route_chain(agents: Sequence[str], parameters: Mapping[str, Any], find: Callable[[str], AgentPort | None]) -> "GroupStep":
     """The agents of a route as a sequence: each gets the parameters it accepts, and `previous`, the preceding return."""
     from remit.core.composition import sequence  # only if a route has several agents
 
@@ -512,7 +485,10 @@ def _authorized(
     about, decision = decide_all(deps, asked, workspace, terms.asker) if known is None else (asked[0], known)
     if decision.verdict is Verdict.ASK:
         return None, PendingApproval(asked=about, decision=decision)
-    return (not_permitted(case, refusal(about, decision)) if decision.verdict is Verdict.DENY else None), None
+    if decision.verdict is not Verdict.DENY:
+        return _LET_IN
+    no = refusal(about, decision)
+    return _final("permission", f"{no.message} ({_walk(case)})", "POLICY_DENIED", no.advice), None
 
 
 def redraw_session_id(submission: Submission, policy: Policy = ALLOW_ALL) -> None:

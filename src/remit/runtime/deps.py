@@ -45,11 +45,6 @@ LONGEST_ADDRESS = 4_000
 MOST_WORDS = 1 << 20
 """Maximum characters kept of what people wrote; the end is kept."""
 _DEEPEST = 20
-_PLAIN_HEADERS = {
-    "accept": r"(?:(?:\*|application|text|image)/(?:\*|json|xml|html|xhtml\+xml|plain|markdown|csv|pdf)(?:;\s?q=0\.\d)?(?:,\s?|$)){1,4}",
-    "accept-language": r"[a-z]{2}(?:-[A-Z]{2})?",
-}
-"""Headers whose usual values reveal nothing about a file."""
 
 
 class TreeFacts:
@@ -130,13 +125,7 @@ def facts_of_records(records: Iterable[Record], find: Callable[[str], AgentPort 
 
 def sends_data(parameters: Mapping[str, Any]) -> bool:
     """Whether a request sends data besides its URL."""
-    if parameters.get("body") is not None:
-        return True
-    headers = parameters.get("headers") or {}
-    if not isinstance(headers, Mapping):
-        return True
-    plain = ((_PLAIN_HEADERS.get(str(name).lower()), str(value)) for name, value in headers.items())
-    return any(pattern is None or re.fullmatch(pattern, value) is None for pattern, value in plain)
+    return parameters.get("body") is not None or bool(parameters.get("headers"))
 
 
 def _is_said(url: str, words: str) -> bool:

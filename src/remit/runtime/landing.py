@@ -6,6 +6,7 @@ branch moves, and no commit that another process may have is rewritten: each ste
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
 import threading
@@ -22,27 +23,29 @@ from remit.runtime.workspaces import (
     Workspace,
     clear_worktree,
     commit_without,
-    lock_checkout,
-    merge,
-    named_files,
     open_git,
     project_git,
     stage_changes,
-    why_not_merged,
     work_root,
     write_metadata,
 )
 from remit.system.artifact_files import read_bounded
 from remit.system.files import atomic_write, file_lock
-from remit.system.git import LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed, operation_in
+from remit.system.git import COMMIT_LOCK, LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed, operation_in
 
 GIT_SECONDS = 60.0
 FRESH = ".landing-"
 QUEUE_LOCK = "remit-queue.lock"
 """Held while work is merged: then a temporary worktree is in use."""
+MERGE_LOCK = "remit-merge.lock"
+"""Held while a delegation merges by itself, so that such merges do not outdate one another."""
 BOARD = "specs/"
 STATE_FILE = "landing.json"
 NOTHING_PERMITTED = "the policy does not allow its agent to change any of its files"
+MOVES = 5
+"""How often a candidate is rebased again because the branch moved."""
+_OVERWRITTEN = ("would be overwritten", "not uptodate")
+_QUOTED = re.compile(r"^error: [^']*'([^']+)'", re.MULTILINE)
 MOST_STATE_BYTES = 16 << 20
 """It contains the message of a return."""
 
@@ -108,6 +111,14 @@ class MoveResult:
     reason: str = ""
     """Why it was not moved: uncommitted work of the user would be overwritten."""
     files: tuple[str, ...] = ()
+
+
+@contextlib.contextmanager
+def lock_checkout(workspace: Workspace) -> Iterator[None]:
+    """Lock out other merges, and commits of the board, which are built on HEAD."""
+    common_dir = workspace.common_dir
+    with file_lock(common_dir / REPOSITORY_LOCK, timeout=LOCK_WAIT_SECONDS), file_lock(common_dir / COMMIT_LOCK, timeout=LOCK_WAIT_SECONDS):
+        yield
 
 
 def git_of(workspace: Workspace) -> Git:
@@ -212,6 +223,18 @@ def _checkout_of(git: Git, workspace: Workspace) -> str:
     return ""
 
 
+def named_files(words: str) -> tuple[str, ...]:
+    """The files that git names when it refuses: each on a tab-indented line, or quoted by plumbing commands."""
+    listed = tuple(line.strip() for line in words.splitlines() if line.startswith("\t"))
+    return listed or tuple(_QUOTED.findall(words))
+
+
+def why_not_merged(failed: GitFailed, where: str) -> str:
+    if any(words in failed.words for words in _OVERWRITTEN):
+        return f"uncommitted work in {where} would be overwritten"
+    return failed.message
+
+
 def remember_candidate(workspace: Workspace, target: str) -> None:
     """Record the target before the branch moves, so that the next process can tell whether it moved."""
     write_state(workspace, replace(read_state(workspace), candidate=target))
@@ -235,25 +258,39 @@ def landed_as(workspace: Workspace, *, seconds: float = GIT_SECONDS) -> str:
 
 
 def merge_permitted(
-    workspace: Workspace,
-    commit: str,
-    left_out: Sequence[MergeWrite],
-    claim: threading.Lock,
-    *,
-    message: str,
-    seconds: float,
+    workspace: Workspace, commit: str, left_out: Sequence[MergeWrite], claim: threading.Lock, *, message: str, seconds: float
 ) -> MergeResult:
-    """Merge `commit` without the excluded files into the project."""
+    """Rebase `commit` without the excluded files on the checked-out branch, and move that forward. The merge and its cancellation compete
+    for `claim`: the one that acquires it decides."""
     names = tuple(one.path for one in left_out)
-    stop_at = time.monotonic() + seconds
     if left_out:
         commit = commit_without(workspace, commit, left_out, message=message, seconds=seconds)
     if commit == workspace.base:
         return MergeResult(is_done=False, conflicts=names, reason=NOTHING_PERMITTED)
-    if names:
-        write_state(workspace, replace(read_state(workspace), candidate=commit, left_out=names))
-    result = merge(workspace, commit, claim, seconds=max(0.0, stop_at - time.monotonic()))
-    return replace(result, left_out=names) if result.is_done else result
+    git = project_git(workspace, time.monotonic() + seconds)
+    if not git.asks("symbolic-ref", "--quiet", "HEAD"):
+        return MergeResult(is_done=False, reason="no branch is checked out in the project (HEAD is detached)")
+    into = git.says("symbolic-ref", "--short", "HEAD")
+    workspace, moved = replace(workspace, onto=into), MoveResult(is_done=False)
+    with file_lock(workspace.common_dir / MERGE_LOCK, timeout=min(LOCK_WAIT_SECONDS, seconds)):
+        for attempt in range(MOVES):
+            head = head_of(workspace)
+            rebased = rebase(workspace, commit, head)
+            if not rebased.is_clean:
+                return MergeResult(is_done=False, into=into, conflicts=rebased.conflicts, reason="both sides changed the same lines")
+            write_state(workspace, replace(read_state(workspace), candidate=rebased.tip, left_out=names))
+            if attempt == 0 and not claim.acquire(blocking=False):
+                return MergeResult(is_done=False, into=into, reason="it was stopped before the merge")
+            moved = move_branch(workspace, head, rebased.tip)
+            if not moved.is_outdated:
+                break
+    reason = f"{into} moved {MOVES} times meanwhile" if moved.is_outdated else moved.reason
+    return MergeResult(is_done=moved.is_done, into=into, conflicts=moved.files, reason=reason, left_out=names if moved.is_done else ())
+
+
+def is_merged(workspace: Workspace, commit: str) -> bool:
+    """Whether the project's branch contains all changes of this commit."""
+    return rebase(workspace, commit, git_of(workspace).says("rev-parse", "--verify", "HEAD^{commit}")).is_empty
 
 
 # ---- back to the agent

@@ -16,6 +16,7 @@ from typing import Any
 from remit.core.errors import ErrorInfo, RemitError, Unavailable
 from remit.core.settings import Settings
 from remit.runtime.landing import (
+    MOVES,
     QUEUE_LOCK,
     RebaseResult,
     changed_names,
@@ -37,8 +38,6 @@ TURN_LOCK = "remit-queue-next.lock"
 SLOW_SECONDS = 5.0
 """Acceptance time from which waiting candidates are batched."""
 BATCH = 8
-MOVES = 5
-"""How often a candidate is rebased again because the branch moved."""
 POLL_SECONDS = 0.2
 DIRTY_SECONDS = 10.0
 """How long to wait for uncommitted work of the user to be committed, and for another git command to end."""

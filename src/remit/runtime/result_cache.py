@@ -44,7 +44,7 @@ MOST_FILES = 2_000
 MOST_BYTES = 64 * 1024 * 1024
 RECORDS_KEPT = 128
 AT_ONCE_BYTES = 256 * 1024
-"""Files up to this size are hashed on the event loop; larger ones on a thread."""
+"""Files up to this size in all are hashed on the event loop; larger ones and folders on a thread."""
 _INSTALLED_AT = os.stat(__file__).st_mtime_ns
 """Another version of remit has other built-in agents."""
 _NOT_WALKED = frozenset({".git", ".remit"})
@@ -79,25 +79,21 @@ async def look_at_files(folder: Path, paths: tuple[str, ...]) -> FilesRead | Non
     """None: too many or too large, outside `folder`, or not files."""
     if not paths:
         return FilesRead(folder, (), "", ())
-    try:
-        return _look(folder, paths, AT_ONCE_BYTES)
-    except _TooMuch:
-        return await off_loop(_look, folder, paths, MOST_BYTES)
-
-
-class _TooMuch(Exception):
-    """Too much to hash on the event loop: a large file, or a folder."""
+    with contextlib.suppress(OSError):
+        found = [os.stat(folder / path) for path in paths]
+        if all(stat.S_ISREG(one.st_mode) for one in found) and sum(one.st_size for one in found) <= AT_ONCE_BYTES:
+            return _look(folder, paths)
+    return await off_loop(_look, folder, paths)
 
 
 class _Digest:
     """Digest of files below one folder, which is a real path. Raises `ValueError` for files outside it or beyond
     the limits, and `OSError`."""
 
-    def __init__(self, folder: str, most: int) -> None:
+    def __init__(self, folder: str) -> None:
         self._folder = folder
         self._hash = hashlib.sha256()
-        self._left = most
-        self._is_in_loop = most < MOST_BYTES
+        self._left = MOST_BYTES
         self.stamps: list[tuple[int, int, int]] = []
 
     def __str__(self) -> str:
@@ -113,8 +109,6 @@ class _Digest:
         if not stat.S_ISDIR(mode):
             self._add_file(path, place, mode)
             return
-        if self._is_in_loop:
-            raise _TooMuch
         for folder, folders, files in walk(os.path.realpath(place), _fail):
             skipped = _NOT_WALKED if folder == self._folder else frozenset()
             folders[:] = [name for name in folders if name not in skipped]
@@ -132,8 +126,6 @@ class _Digest:
         try:
             seen = os.fstat(descriptor)
             self._left -= seen.st_size
-            if self._left < 0 and self._is_in_loop:
-                raise _TooMuch
             if not stat.S_ISREG(seen.st_mode) or self._left < 0 or len(self.stamps) >= MOST_FILES:
                 raise ValueError(f"{place} is not a file, or is too large to hash.")
             self.stamps.append((seen.st_ino, seen.st_ctime_ns, seen.st_size))
@@ -158,8 +150,8 @@ def _fail(error: OSError) -> None:
     raise error  # a folder that cannot be read may have changed
 
 
-def _look(folder: Path, paths: tuple[str, ...], most: int) -> FilesRead | None:
-    digest = _Digest(os.fspath(folder), most)
+def _look(folder: Path, paths: tuple[str, ...]) -> FilesRead | None:
+    digest = _Digest(os.fspath(folder))
     try:
         for path in paths:
             digest.add(path)

@@ -17,7 +17,7 @@ from remit.core.agents import WorkspaceKind
 from remit.core.context import Context
 from remit.core.errors import RemitError, Unavailable
 from remit.core.ids import is_session_id
-from remit.runtime.landing import merge_permitted
+from remit.runtime.landing import is_merged, merge_permitted
 from remit.runtime.workspaces import (
     LOCK,
     MAKING_SECONDS,
@@ -30,7 +30,6 @@ from remit.runtime.workspaces import (
     Workspace,
     clear_worktree,
     find_workspace,
-    is_merged,
     load_workspace,
     merge_writes,
     metadata_folder,
@@ -82,7 +81,7 @@ def workspace_status(workspace: Workspace, *, seconds: float = LOOKING_SECONDS) 
             commit = _whole_branch(git, workspace) if seen.changed and workspace.branch else ""
         if not commit:
             return seen
-        return replace(seen, is_merged=is_merged(workspace, commit, seconds=seconds))
+        return replace(seen, is_merged=is_merged(workspace, commit))
     except (RemitError, OSError) as error:
         return WorkspaceStatus(doubt=error.message if isinstance(error, RemitError) else f"It could not be inspected: {error}")
 

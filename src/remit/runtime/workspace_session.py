@@ -20,7 +20,7 @@ from remit.core.result import Artifact, Return, Status
 from remit.core.text import list_some, one_line, shorten_with_count
 from remit.runtime.authorize import filter_allowed, step_requests
 from remit.runtime.harvest import MAX_ARTIFACTS, Harvest, HarvestRequest, guess_type, harvest
-from remit.runtime.landing import NOTHING_PERMITTED, forget_candidate, landed_as, merge_permitted, read_state, write_state
+from remit.runtime.landing import NOTHING_PERMITTED, forget_candidate, is_merged, landed_as, merge_permitted, read_state, write_state
 from remit.runtime.workspace_cleanup import remove_workspace
 from remit.runtime.workspaces import (
     UNMERGED,
@@ -29,7 +29,6 @@ from remit.runtime.workspaces import (
     MergeWrite,
     Workspace,
     commit_without,
-    is_merged,
     merge_writes,
     open_workspace,
     project_git,
@@ -182,7 +181,7 @@ async def left_in_workspace(workspace: Workspace, hunt: HarvestRequest, scratch:
 
 def _merged_before(workspace: Workspace, changes: Changes) -> tuple[str, ...]:
     """Empty: its changes were not merged."""
-    if is_merged(workspace, changes.commit or "", seconds=AFTER_CRASH_SECONDS):
+    if is_merged(workspace, changes.commit or ""):
         return (MERGED_BEFORE,)
     if not landed_as(workspace, seconds=AFTER_CRASH_SECONDS):
         return ()

@@ -6,10 +6,8 @@ the agent's reach. Resuming a delegation takes over its metadata. Blocking: call
 import contextlib
 import json
 import os
-import re
 import shutil
 import stat
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -28,7 +26,6 @@ from remit.system.beneath import open_folder, path_inside
 from remit.system.files import atomic_write, file_lock, remove_folder
 from remit.system.git import (
     BARE,
-    COMMIT_LOCK,
     LOCK_WAIT_SECONDS,
     NO_SUBMODULES,
     REPOSITORY_LOCK,
@@ -465,13 +462,9 @@ def _copy(root: Path, session_id: str, tree: Path, stop_at: float) -> Workspace:
         root=root, session_id=session_id, maker=session_id, kind=WorkspaceKind.COPY, base="", git_dir=git_dir, common_dir=git_dir
     )  # fmt: skip
     git = Git(folder=root, stop_at=stop_at)
-    objects = _objects(git)
     _copy_project(git, tree)
     git = Git(folder=tree, stop_at=stop_at)
     git.run("init", "--quiet", "--template=", f"--separate-git-dir={git_dir}", ".")
-    if objects is not None:  # objects in the project's repository are not written again
-        (git_dir / "objects" / "info").mkdir(parents=True, exist_ok=True)
-        (git_dir / "objects" / "info" / "alternates").write_bytes(os.fsencode(objects) + b"\n")
     git = replace(git, git_dir=git_dir)
     git.using(workspace.index).run("add", "--all", "--force", "--", ".")
     tree_id = git.using(workspace.index).says("write-tree")
@@ -480,13 +473,6 @@ def _copy(root: Path, session_id: str, tree: Path, stop_at: float) -> Workspace:
     shutil.copy2(workspace.index, git_dir / "index")
     settings = settings_of(git)
     return replace(workspace, base=base, commands=settings.commands, fetching=settings.fetching)
-
-
-def _objects(git: Git) -> Path | None:
-    """The object store of the project's repository."""
-    with contextlib.suppress(GitFailed):
-        return (git.folder / git.says("rev-parse", "--git-path", "objects")).resolve()
-    return None
 
 
 def _no_repository(root: Path, failed: GitFailed) -> Misused:
@@ -547,9 +533,7 @@ def _is_copied(path: str) -> bool:
 
 
 MERGING_SECONDS = 60.0
-_OVERWRITTEN = ("would be overwritten", "not uptodate")
 _NO_FILE = "000000"
-_QUOTED = re.compile(r"^error: [^']*'([^']+)'", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -565,36 +549,6 @@ class MergeResult:
     """Files that the policy does not allow its agent to write: they stay on the branch."""
     code: str = "MERGE_CONFLICT"
     """Code of the error."""
-
-
-@contextlib.contextmanager
-def lock_checkout(workspace: Workspace, seconds: float = LOCK_WAIT_SECONDS) -> Iterator[None]:
-    """Lock out other merges, and commits of the board, which are built on HEAD."""
-    common_dir = workspace.common_dir
-    with file_lock(common_dir / REPOSITORY_LOCK, timeout=seconds), file_lock(common_dir / COMMIT_LOCK, timeout=seconds):
-        yield
-
-
-def merge(workspace: Workspace, commit: str, claim: threading.Lock, *, seconds: float) -> MergeResult:
-    """Merge `commit` into the project's checked-out branch. The merge and its cancellation compete for `claim`: the one that acquires it
-    decides."""
-    seconds = min(seconds, MERGING_SECONDS)
-    stop_at = time.monotonic() + seconds
-    with lock_checkout(workspace, min(LOCK_WAIT_SECONDS, seconds)):
-        git = project_git(workspace, stop_at)
-        if not git.asks("symbolic-ref", "--quiet", "HEAD"):
-            return MergeResult(is_done=False, reason="no branch is checked out in the project (HEAD is detached)")
-        into = git.says("symbolic-ref", "--short", "HEAD")
-        try:
-            target = _merge_commit(git, workspace, commit, into)
-            if isinstance(target, MergeResult):
-                return target
-            if not claim.acquire(blocking=False):
-                return MergeResult(is_done=False, into=into, reason="it was stopped before the merge")
-            git.run("merge", "--ff-only", "--no-autostash", "--no-stat", "--quiet", target)
-        except GitFailed as failed:
-            return MergeResult(is_done=False, into=into, conflicts=named_files(failed.words), reason=why_not_merged(failed, "the project"))
-    return MergeResult(is_done=True, into=into)
 
 
 class MergeWrite(NamedTuple):
@@ -657,46 +611,8 @@ def commit_without(workspace: Workspace, commit: str, left_out: Sequence[MergeWr
     return git.says("commit-tree", tree, "-p", workspace.base, "-m", message)
 
 
-def is_merged(workspace: Workspace, commit: str, *, seconds: float) -> bool:
-    """Whether the project's branch contains this commit."""
-    return project_git(workspace, time.monotonic() + seconds).asks("merge-base", "--is-ancestor", commit, "HEAD")
-
-
 def project_git(workspace: Workspace, stop_at: float) -> Git:
     """Git in the project's own checkout, regardless of its current configuration."""
     git_dir = Path(workspace.project_git_dir) if workspace.project_git_dir else None
     git = Git(folder=workspace.root, stop_at=stop_at, git_dir=git_dir, work_tree=workspace.top)
     return with_recorded_settings(git, Settings(workspace.commands, workspace.fetching))
-
-
-def _merge_commit(git: Git, workspace: Workspace, commit: str, into: str) -> str | MergeResult:
-    """The commit to fast-forward to: a merge of both histories."""
-    ours = git.says("rev-parse", "--verify", "HEAD^{commit}")
-    if git.asks("merge-base", "--is-ancestor", ours, commit):
-        return commit
-    if git.asks("merge-base", "--is-ancestor", commit, ours):
-        return ours  # already contained: merged before a crash
-    tree = _merge_trees(git, ours, commit, into)
-    if isinstance(tree, MergeResult):
-        return tree
-    if tree == git.says("rev-parse", f"{ours}^{{tree}}"):
-        return ours
-    return git.says("commit-tree", tree, "-p", ours, "-p", commit, "-m", f"Merge {workspace.branch}")
-
-
-def _merge_trees(git: Git, ours: str, theirs: str, into: str) -> str | MergeResult:
-    """The merged tree; no file is touched."""
-    tree, conflicts = git.merge_trees(ours, theirs)
-    return MergeResult(is_done=False, into=into, conflicts=conflicts, reason="both sides changed the same lines") if conflicts else tree
-
-
-def named_files(words: str) -> tuple[str, ...]:
-    """The files that git names when it refuses: each on a tab-indented line, or quoted by plumbing commands."""
-    listed = tuple(line.strip() for line in words.splitlines() if line.startswith("\t"))
-    return listed or tuple(_QUOTED.findall(words))
-
-
-def why_not_merged(failed: GitFailed, where: str) -> str:
-    if any(words in failed.words for words in _OVERWRITTEN):
-        return f"uncommitted work in {where} would be overwritten"
-    return failed.message

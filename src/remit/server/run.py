@@ -97,12 +97,12 @@ class Apis:
         self.service = Service(remit)
 
     async def __aenter__(self) -> "Apis":
-        self.token_file = self.authenticator.open()
         try:
             if self._bound.http is not None:  # before gRPC: the A2A card names both
                 await self._start_http(self._bound.http)
             if self._bound.grpc is not None:
                 await self._start_grpc(self._bound.grpc)
+            self.token_file = self.authenticator.open()  # once it listens: a server that cannot start leaves the token of another one
         except BaseException:
             await self._stack.aclose()
             raise

@@ -7,7 +7,6 @@ it needs the same rights as opening the project's socket."""
 
 import hashlib
 import hmac
-import json
 import logging
 import os
 import re
@@ -18,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, PlainSerializer, TypeAdapter
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, PlainSerializer
 
 from remit.core.budget import Budget, Limits
 from remit.core.deadline import SYSTEM_CLOCK, Clock
@@ -35,7 +34,6 @@ log = logging.getLogger("remit.access")
 FILE, LOCK_FILE, LOCAL_FILE = "tokens.json", "tokens.lock", "serve.token"
 LOCK_SECONDS = 5.0
 MOST_TOKENS = 10_000
-VERSION = 1
 PREFIX = "rmt_"
 DELEGATION_PREFIX = "rmd_"
 """Prefix of the token of a running delegation (`authenticator`)."""
@@ -169,28 +167,19 @@ class Token:
         return "expired" if expires_at is not None and now >= expires_at else None
 
 
-_TOKEN: TypeAdapter[Token] = TypeAdapter(Token)
+class _TokenFile(BaseModel):
+    version: Literal[1] = 1
+    key: Annotated[str, Field(pattern="^([0-9a-f]{64,})?$")] = ""
+    """Hexadecimal."""
+    # Earlier versions also kept grants for client certificates there: they have no secret.
+    tokens: Annotated[tuple[Token, ...], BeforeValidator(lambda given: [one for one in given if "certificate" not in one])] = ()
 
-
-@dataclass(frozen=True, slots=True)
-class _TokenFile:
-    key: bytes = b""
-    tokens: tuple[Token, ...] = ()
-
-    @classmethod
-    def parse(cls, data: bytes) -> "_TokenFile":
-        stored = json.loads(data)
-        if stored["version"] != VERSION:
-            raise ValueError(f"version {stored['version']} was written by a later remit")
-        key = bytes.fromhex(stored["key"])
-        if len(key) < 32:
-            raise ValueError("the key is too short")
-        # Earlier versions also kept grants for client certificates there: they have no secret.
-        return cls(key, tuple(_TOKEN.validate_python(one) for one in stored["tokens"] if "certificate" not in one))
+    @property
+    def secret(self) -> bytes:
+        return bytes.fromhex(self.key)
 
     def to_bytes(self) -> bytes:
-        tokens = [_TOKEN.dump_python(token, by_alias=True, exclude_none=True) for token in self.tokens]
-        return json.dumps({"version": VERSION, "key": self.key.hex(), "tokens": tokens}, indent=1).encode()
+        return self.model_dump_json(by_alias=True, exclude_none=True, indent=1).encode()
 
 
 class Tokens:
@@ -212,7 +201,7 @@ class Tokens:
     def find(self, secret: str) -> Token | None:
         """Also expired and revoked ones: see `Token.fault`. Takes the same time for unknown ones."""
         self._refresh()
-        digest = _digest(self._stored.key, secret)
+        digest = _digest(self._stored.secret, secret)
         token = self._by_digest.get(digest)
         is_same = hmac.compare_digest(digest, token.digest if token is not None else "0" * 64)
         return token if is_same else None
@@ -258,11 +247,11 @@ class Tokens:
                 name=name,
                 grants=grants,
                 created_at=now,
-                digest=_digest(stored.key, secret),
+                digest=_digest(stored.secret, secret),
             )
             kept = stored.tokens if len(stored.tokens) < MOST_TOKENS else valid
-            note_made(self.path, stored.key)
-            write_private(self.path, _TokenFile(stored.key, (*kept, token)).to_bytes())
+            note_made(self.path, stored.secret)
+            write_private(self.path, stored.model_copy(update={"tokens": (*kept, token)}).to_bytes())
         return token, secret
 
     def revoke(self, name: str) -> list[Token]:
@@ -276,12 +265,12 @@ class Tokens:
             ended = {token.token_id: replace(token, revoked_at=now) for token in meant if token.revoked_at is None}
             if ended:
                 tokens = tuple(ended.get(token.token_id, token) for token in stored.tokens)
-                write_private(self.path, _TokenFile(stored.key, tokens).to_bytes())
+                write_private(self.path, stored.model_copy(update={"tokens": tokens}).to_bytes())
         return list(ended.values())
 
     def adopt(self) -> bool:
         """Accept the tokens of a file that was not created here. Returns whether there is one."""
-        key = self._parse().key
+        key = self._parse().secret
         is_foreign = bool(key) and not is_made_here(self.path, key)
         if is_foreign:
             note_made(self.path, key)
@@ -289,7 +278,7 @@ class Tokens:
 
     def _read(self) -> _TokenFile:
         stored = self._parse()
-        if stored.key and not _is_ours(self.path, stored.key):
+        if stored.key and not _is_ours(self.path, stored.secret):
             raise Refused(
                 f"{self.path} was not made here: it came with the project, was moved or restored, or an older remit made it.",
                 code=CODE,
@@ -300,10 +289,10 @@ class Tokens:
     def _parse(self) -> _TokenFile:
         data = read_private(self.path)
         try:
-            return _TokenFile() if data is None else _TokenFile.parse(data)
-        except (ValueError, KeyError, TypeError, AttributeError, RemitError) as error:
+            return _TokenFile() if data is None else _TokenFile.model_validate_json(data)
+        except (ValueError, TypeError, RemitError) as error:
             raise Unavailable(
-                f"{self.path} is damaged ({error}).",
+                f"{self.path} is damaged ({str(error)[:300]}).",
                 code="STORE_UNAVAILABLE",
                 advice="`remit token new` sets it aside and begins a new file; the tokens in it must be made again.",
             ) from None
@@ -316,7 +305,7 @@ class Tokens:
                 raise
             log.error("%s It is now %s.", error.message, set_aside(self.path).name)
             stored = _TokenFile()
-        return stored if stored.key else replace(stored, key=secrets.token_bytes(32))
+        return stored if stored.key else _TokenFile(key=secrets.token_hex(32))
 
 
 def _is_ours(path: Path, secret: bytes) -> bool:
@@ -331,51 +320,26 @@ def _digest(key: bytes, secret: str) -> str:
 
 
 class LocalToken:
-    """Shared by all servers of a project. A file that others can read is never used: a server replaces it, a client refuses it."""
+    """Of one server, new with each start. In a file that only the owner can read."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "run" / LOCAL_FILE
-        self._stamp: tuple[int, ...] | None = None
-        self._secret = ""
+        self._secret = new_secret()
 
     def make(self) -> Path:
         """Its path; called when a server starts."""
         private_folder(self.path.parent)
-        with file_lock(self.path.with_suffix(".lock"), timeout=LOCK_SECONDS):
-            try:
-                found = _read_local(self.path)
-            except Refused as error:
-                log.warning("%s A new one is made.", error.message)
-                found = None
-            if found is None or not _is_ours(self.path, found.encode()):
-                found = new_secret()
-                note_made(self.path, found.encode())
-                write_private(self.path, f"{found}\n".encode())
+        write_private(self.path, f"{self._secret}\n".encode())
         return self.path
 
     def is_it(self, text: str) -> bool:
-        stamp = stamp_of(self.path)
-        if stamp != self._stamp:
-            self._stamp = stamp
-            try:
-                found = _read_local(self.path) or ""
-                self._secret = found if _is_ours(self.path, found.encode()) else ""
-            except RemitError as error:
-                log.error("The owner's token is not used: %s", error)
-                self._secret = ""
-        given, ours = text.encode("utf-8", "surrogatepass"), (self._secret or "\0").encode()
-        return hmac.compare_digest(given, ours) and bool(self._secret)
+        return hmac.compare_digest(text.encode("utf-8", "surrogatepass"), self._secret.encode())
 
 
 def local_token(folder: Path) -> str:
     """For a client on this machine. Raises `Unavailable` if no server created one, `Refused` for one that others can read."""
     path = folder / "run" / LOCAL_FILE
-    found = _read_local(path)
-    if found is None:
+    found = (read_private(path) or b"").decode("ascii", "replace").strip()
+    if not is_whole(found):
         raise Unavailable(f"There is no {path}: no server of this project was started yet.", advice="Start one: `remit serve`.")
     return found
-
-
-def _read_local(path: Path) -> str | None:
-    text = (read_private(path) or b"").decode("ascii", "replace").strip()
-    return text if is_whole(text) else None

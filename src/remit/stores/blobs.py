@@ -9,8 +9,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,10 +19,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from remit.core.errors import Failed, Misused, Unavailable
 from remit.core.ids import is_session_id
-from remit.core.ports import PruneReport
 from remit.core.shipped_files import Manifest
 from remit.system.artifact_files import path_fault
-from remit.system.files import walk
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -38,16 +35,11 @@ AT_ONCE = 4
 MOST_PARTS = 9_000
 """S3 takes 10,000."""
 MANIFEST_BYTES = 20 << 20
-KEPT_SECONDS = 24 * 3600.0
-"""Younger blobs are never pruned: the manifest that names them may still come."""
-RENEWED_SECONDS = KEPT_SECONDS / 2
-"""A blob older than this is written again when another file has its content, so that it is not pruned meanwhile."""
+RENEWED_SECONDS = 12 * 3600.0
+"""A blob older than this is written again when another file has its content, so that a rule that removes old objects spares it."""
 TRIES = 3
 NO_BUCKET = "NoSuchBucket"
 REQUEST_SECONDS = 60
-READ_AT_ONCE = 16
-_DRAFT = re.compile(r".+#\d+")
-"""How a directory names a blob that is being written."""
 _HASH = re.compile(r"[0-9a-f]{64}")
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _MANIFEST = TypeAdapter(Manifest)
@@ -196,17 +188,11 @@ class BlobStore:
         """Of the newest attempt; None: nothing was shipped. Raises `Failed` if it is damaged."""
         if not is_session_id(session_id):
             return None
-        numbers = [number for name, number in self._manifests(f"sessions/{session_id}/") if name == session_id]
-        return self._read_manifest(session_id, max(numbers)) if numbers else None
-
-    def _manifests(self, prefix: str) -> Iterator[tuple[str, int]]:
-        for entry in self._list(prefix):
-            session_id, _, name = entry["path"].removeprefix("sessions/").partition("/")
-            if is_session_id(session_id) and name.removesuffix(".json").isdigit():
-                yield session_id, int(name.removesuffix(".json"))
-
-    def _read_manifest(self, session_id: str, attempt: int) -> Manifest | None:
-        key = _manifest_key(session_id, attempt)
+        names = [entry["path"].rpartition("/")[2].removesuffix(".json") for entry in self._list(f"sessions/{session_id}/")]
+        numbers = [int(name) for name in names if name.isdigit()]
+        if not numbers:
+            return None
+        key = _manifest_key(session_id, max(numbers))
         try:
             if self._ask(lambda: self._api.head(self._store, key))["size"] > MANIFEST_BYTES:
                 raise ValueError("it is too large")
@@ -227,44 +213,6 @@ class BlobStore:
                 advice="Delegate the work again.",
             ) from None
         return manifest
-
-    # ---- pruning
-
-    def prune(self, known: Callable[[Sequence[str]], Collection[str]], *, younger_than: float = KEPT_SECONDS) -> PruneReport:
-        """Remove manifests of delegations that are not on record any more, and blobs that no manifest names.
-
-        `known`: which of these sessions are on record. No blob that was written in the last `younger_than` seconds is removed."""
-        before = time.time() - younger_than
-        named = list(self._manifests("sessions/"))
-        kept = set(known(sorted({session_id for session_id, _ in named}))) if named else set()
-        gone = [_manifest_key(*one) for one in named if one[0] not in kept]
-        used: set[str] = set()
-        with ThreadPoolExecutor(READ_AT_ONCE) as pool:  # one that is damaged raises: then nothing is known to be unused
-            for manifest in pool.map(lambda one: self._read_manifest(*one), [one for one in named if one[0] in kept]):
-                used.update(file.sha256 for file in (manifest.files if manifest is not None else ()))
-        unused = [
-            (entry["path"], entry["size"])
-            for entry in self._list("blobs/")
-            if entry["path"].rpartition("/")[2] not in used and entry["last_modified"].timestamp() < before
-        ]
-        self._remove([*gone, *(path for path, _ in unused)])
-        return PruneReport(manifests=len(gone), blobs=len(unused), bytes=sum(size for _, size in unused) + self._remove_drafts(before))
-
-    def _remove(self, keys: Sequence[str]) -> None:
-        for key in keys:
-            with contextlib.suppress(FileNotFoundError):  # another process prunes too
-                self._ask(lambda: self._api.delete(self._store, key))  # noqa: B023
-
-    def _remove_drafts(self, before: float) -> int:
-        """What processes that were killed were writing into a directory. A bucket needs a lifecycle rule for that."""
-        freed = 0
-        folders = walk(self._folder) if self._folder is not None else ()
-        for path in (Path(folder, name) for folder, _, names in folders for name in names):
-            with contextlib.suppress(OSError):
-                if _DRAFT.fullmatch(path.name) and path.stat().st_mtime < before:
-                    freed += path.stat().st_size
-                    path.unlink()
-        return freed
 
     def _list(self, prefix: str) -> Iterator[Mapping[str, Any]]:
         pages = iter(self._api.list(self._store, prefix.rstrip("/")))

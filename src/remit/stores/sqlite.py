@@ -7,12 +7,13 @@ import secrets
 import shutil
 import sqlite3
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from threading import Lock, RLock
+from tempfile import TemporaryDirectory, mkdtemp
+from threading import Lock
 from typing import Any
 from urllib.parse import quote
 
@@ -64,7 +65,7 @@ class SqliteStore(SqlStore):
         super().__init__()
         self.path = Path(path).absolute()
         self._place = str(self.path)
-        self._lock: Lock | RLock = Lock()
+        self._lock = Lock()
         self._aside_lock = Lock()
         self._readers: deque[sqlite3.Connection] = deque()
         self._is_closed = False
@@ -431,43 +432,35 @@ def open_read_only(path: Path) -> SqliteStore:
 
 
 class ReadOnlyStore(SqliteStore):
-    """Read only; SQLite itself refuses writes."""
+    """Read only: the file while a process uses it, else a copy. What another user or an older remit wrote is not changed."""
 
-    _shares_index = True
-    """Whether the index of the write-ahead log may be used, which registers readers."""
+    def __init__(self, path: Path, *, is_foreign: bool = False) -> None:
+        """`is_foreign`: it was not created here, so that no file beside it is used."""
+        self._is_foreign = is_foreign
+        self._copies: TemporaryDirectory[str] | None = None
+        super().__init__(path)
 
     def _open(self, durability: Durability) -> None:
-        self._copies: TemporaryDirectory[str] | None = None
+        log, index = (self.path.with_name(self.path.name + tail) for tail in ("-wal", "-shm"))
         with database.translating_errors(self.path):
-            self._address = self._find_address()
-            self._writer = self._connect_reader()
             self._identity = self._identity_now()
-            if database.version_of(self._writer, self.path) < VERSION:
-                self._upgrade_copy()
-
-    def _upgrade_copy(self) -> None:
-        """A database of an older remit stays as it is; a copy is upgraded and read."""
-        self._writer.close()
-        if self._copies is None:
-            log = self.path.with_name(self.path.name + "-wal")
-            self._address = self._copy(self.path, *([log] if log.exists() else []))
-        assert self._copies is not None
-        database.prepare(Path(self._copies.name) / self.path.name)
-        self._writer = self._connect_reader()
-
-    def _find_address(self) -> str:
-        path = self.path
-        log, index = (path.with_name(path.name + tail) for tail in ("-wal", "-shm"))
-        if not log.exists() or log.stat().st_size == 0:
-            return f"file:{quote(str(path))}?mode=ro&immutable=1"
-        if index.exists() and self._shares_index:
-            return f"file:{quote(str(path))}?mode=ro"
-        return self._copy(path, log)
+            is_in_use = not self._is_foreign and log.exists() and index.exists()
+            self._address = f"file:{quote(str(self.path))}?mode=ro" if is_in_use else self._copy(self.path, log)
+            self._writer = self._connect_reader()
+            if database.version_of(self._writer, self.path) == VERSION:
+                return
+            self._writer.close()  # a database of an older remit stays as it is
+            if self._copies is None:
+                self._address = self._copy(self.path, log)
+            assert self._copies is not None
+            database.prepare(Path(self._copies.name) / self.path.name)
+            self._writer = self._connect_reader()
 
     def _copy(self, *files: Path) -> str:
         self._copies = TemporaryDirectory(prefix="remit-look-")
         for file in files:
-            shutil.copyfile(file, Path(self._copies.name) / file.name)
+            if file.exists():
+                shutil.copyfile(file, Path(self._copies.name) / file.name)
         return f"file:{quote(self._copies.name)}/{quote(self.path.name)}"
 
     def _connect_reader(self) -> sqlite3.Connection:
@@ -483,90 +476,24 @@ class ReadOnlyStore(SqliteStore):
             self._copies.cleanup()
 
 
-class ForeignStore(ReadOnlyStore):
-    """A database that was not created here: no file beside it is used or written."""
-
-    _shares_index = False
-
-
-class _MemoryDatabase:
-    """One connection shared by several `MemoryStore`s, like processes share a file."""
+class _TemporaryFolder:
+    """Removed with the last store that uses it, or at the end of the process."""
 
     def __init__(self) -> None:
-        self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        self.lock = RLock()
-        for statement in database.statements_of("schema.sql"):
-            self.connection.execute(statement)
+        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        self.path = Path(mkdtemp(prefix="remit-store-", dir=memory))
+        weakref.finalize(self, _remove_folder, self.path, os.getpid())
+
+
+def _remove_folder(path: Path, process: int) -> None:
+    if os.getpid() == process:  # not in a copy of the process
+        shutil.rmtree(path, ignore_errors=True)
 
 
 class MemoryStore(SqliteStore):
-    """The same store without a file, for tests and for work that need not survive the process."""
+    """The same store in a temporary folder, in memory if possible: for tests, and for work that need not survive the process."""
 
     def __init__(self, beside: "MemoryStore | None" = None) -> None:
         """`beside`: another store whose contents this one shares, like two processes share a database."""
-        self._database: _MemoryDatabase = _MemoryDatabase() if beside is None else beside._database
-        self._own_changes = 0
-        super().__init__(":memory:")
-
-    def _open(self, durability: Durability) -> None:
-        self._lock = self._database.lock
-        self._writer = self._database.connection
-        self._cursor = self._writer.cursor()
-        self._aside = self._writer
-
-    def apply(self, writes: Sequence[Write]) -> WriteResult:
-        with self._counted():
-            return super().apply(writes)
-
-    def try_apply(self, writes: Sequence[Write]) -> WriteResult | None:
-        if not self._lock.acquire(blocking=False):
-            return None
-        try:
-            with self._counted():
-                return super().try_apply(writes)
-        finally:
-            self._lock.release()
-
-    def _transact(self, function: Callable[[Any], Found], change: Change = "write") -> Found:
-        with self._counted():
-            return self._transacted(self._writer, function)
-
-    def _transact_aside(self, function: Callable[[Any], Found]) -> Found:
-        return self._transact(function)
-
-    def _read(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        with self._lock, database.translating_errors(self.path):
-            return self._writer.execute(statement, values).fetchall()
-
-    def _stream(self, statement: str, values: Sequence[Any] = ()) -> Iterator[Any]:
-        return iter(self._read(statement, values))
-
-    @contextmanager
-    def _snapshot(self) -> Iterator[Read]:
-        with self._lock:
-            yield self._read
-
-    def change_stamp(self) -> int:
-        return self._writer.total_changes - self._own_changes
-
-    def optimize(self) -> None:
-        """There is no write-ahead log."""
-        self._index_children()
-
-    def close(self) -> None:
-        """The database lives as long as a store that shares it."""
-
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        with self._lock:
-            before = self._writer.total_changes
-            try:
-                yield
-            finally:
-                self._own_changes += self._writer.total_changes - before
-
-    def _identity_now(self) -> tuple[int, int]:
-        return (0, 0)
-
-    def _check_place(self) -> None:
-        """There is no file that could be replaced."""
+        self._folder: _TemporaryFolder = _TemporaryFolder() if beside is None else beside._folder
+        super().__init__(self._folder.path / "remit.db")

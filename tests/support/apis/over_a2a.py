@@ -94,15 +94,22 @@ class A2aClient:
 
 async def a2a_client(closing: contextlib.AsyncExitStack, url: str, token: str, binding: str, standing: Standing | None = None) -> A2aClient:
     """`url`: base URL of the server that serves the agent card."""
+    plain, streaming = [
+        await sdk_client(closing, url, token, binding, streaming=one, is_remit=standing is not None) for one in (False, True)
+    ]
+    return A2aClient(plain, streaming, standing)
+
+
+async def sdk_client(
+    closing: contextlib.AsyncExitStack, url: str, token: str, binding: str, *, streaming: bool, is_remit: bool = False
+) -> Client:
     headers = {"Authorization": f"Bearer {token}"}
     http = await closing.enter_async_context(httpx.AsyncClient(headers=headers, timeout=30, verify=url.startswith("https:")))
     card = await A2ACardResolver(http, url).get_agent_card()
-    clients = []
-    for streaming in (False, True):
-        config = ClientConfig(streaming=streaming, httpx_client=http, grpc_channel_factory=_channel, supported_protocol_bindings=[binding])
-        clients.append(ClientFactory(config).create(card, [_Along(token, standing is not None)]))
-        closing.push_async_callback(clients[-1].close)
-    return A2aClient(clients[0], clients[1], standing)
+    config = ClientConfig(streaming=streaming, httpx_client=http, grpc_channel_factory=_channel, supported_protocol_bindings=[binding])
+    client = ClientFactory(config).create(card, [_Along(token, is_remit)])
+    closing.push_async_callback(client.close)
+    return client
 
 
 def _channel(address: str) -> Any:

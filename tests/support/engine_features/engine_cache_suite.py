@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from remit import Context, Effect, Misused, State, StopReason, agent, call
+from remit import Context, Effect, Misused, State, StopReason, agent
 from remit.testing import Scripted, answer, fail, wait
 from support.engine_samples import OpenRemit, code_of, durable, promise, raised, until
 
@@ -59,21 +59,6 @@ async def identical_calls_at_once_run_once(open_remit: OpenRemit, root: Path) ->
         assert sum("cached_from" in one.metadata.extra for one in returns) == 6
         assert "cached_from" in (await (await remit.start("reader", n=1)).result()).metadata.extra
     assert len(reader.calls) == 1
-
-
-@promise
-async def a_call_that_waits_for_one_that_fails_runs_itself(open_remit: OpenRemit, root: Path) -> None:
-    go = asyncio.Event()
-    reader = Scripted("reader", wait(go, fail("broken")), answer("fresh"), **READING)
-    async with open_remit(root, [reader]) as remit:
-        first = asyncio.create_task(remit.delegate("reader"))
-        await reader.called.wait()
-        second = asyncio.create_task(remit.delegate("reader"))
-        await asyncio.sleep(0.02)
-        go.set()
-        assert not (await first).ok
-        assert (await second).data == "fresh"
-        assert (await remit.delegate("reader")).data == "fresh"
 
 
 @promise
@@ -196,37 +181,6 @@ async def calls_with_keys_acceptance_or_secrets_are_not_cached(open_remit: OpenR
             await remit.delegate("reader", **asked)
         await remit.delegate("reader", password="hunter22")
     assert len(reader.calls) == 6
-
-
-@promise
-async def a_caller_that_declares_nothing_uses_its_own_results_alone(open_remit: OpenRemit, root: Path) -> None:
-    reader = Scripted("reader", **READING)
-
-    @agent("lead")
-    async def lead(ctx: Context) -> list[bool]:
-        returns = [await ctx.delegate("reader"), await ctx.delegate("reader"), *(await ctx.gather(call("reader"), call("reader")))]
-        return ["cached_from" in one.metadata.extra for one in returns]
-
-    async with open_remit(root, [reader, lead]) as remit:
-        for _ in range(2):
-            assert (await remit.delegate("lead")).data == [False, True, True, True]
-        assert "cached_from" not in (await remit.delegate("reader")).metadata.extra
-    assert len(reader.calls) == 3
-
-
-@promise
-async def a_caller_that_is_cancelled_takes_no_result_from_the_others(open_remit: OpenRemit, root: Path) -> None:
-    go = asyncio.Event()
-    reader = Scripted("reader", wait(go, answer(1)), wait(go, answer(2)), **READING)
-    async with open_remit(root, [reader]) as remit:
-        first = asyncio.create_task(remit.delegate("reader"))
-        await reader.called.wait()
-        second = asyncio.create_task(remit.delegate("reader"))
-        await asyncio.sleep(0.02)
-        first.cancel()
-        await until(lambda: len(reader.calls) == 2)
-        go.set()
-        assert (await second).data == 2
 
 
 @promise

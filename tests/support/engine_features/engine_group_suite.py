@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from remit import Context, Effect, Remit, State, StopReason, agent, best, call, sequence
+from remit import Context, Effect, Remit, State, StopReason, best, call, sequence
 from remit.agents.definition import definition_of
 from remit.testing import Scripted, answer, fail, hang, wait
 from support.engine_samples import OpenRemit, code_of, promise, until
@@ -58,27 +58,6 @@ async def a_failure_is_followed_by_the_next_member_only_if_that_is_safe(open_rem
 
 
 @promise
-async def a_member_that_is_refused_is_followed_by_the_next(open_remit: OpenRemit, root: Path) -> None:
-    """Nothing has run: a member that called the group would be a cycle, and another one does not take these parameters."""
-
-    @agent("lead")
-    async def lead(ctx: Context) -> Any:
-        return (await ctx.delegate("team", n=1)).data
-
-    @agent("strict")
-    async def strict(text: str) -> str:
-        return text
-
-    async with open_remit(root, [lead, strict, Scripted("last", answer("done"))]) as remit:
-        _declare(remit, group=["lead", "strict", "last"], by="order")
-        done = await remit.delegate("lead")
-        assert done.data == "done"
-        (group,) = [one for one in await remit.tree(done.session_id) if one.agent == "team"]
-        assert group.result is not None
-        assert [one["member"] for one in group.result.metadata.extra["route"]["tried"]] == ["lead", "strict", "last"]
-
-
-@promise
 async def the_least_loaded_and_the_cheapest_are_chosen(open_remit: OpenRemit, root: Path) -> None:
     async def spends(ctx: Context, arguments: dict[str, Any]) -> None:
         ctx.spend(cost=arguments["cost"])
@@ -97,18 +76,6 @@ async def the_least_loaded_and_the_cheapest_are_chosen(open_remit: OpenRemit, ro
         costs = iter((5.0, 1.0, 1.0, 1.0))
         chosen = [(await remit.delegate("thrifty", cost=next(costs))).metadata.extra["route"]["chosen"] for _ in range(4)]
         assert chosen == ["dear", "cheap", "cheap", "cheap"]
-
-
-@promise
-async def cancelled_and_refused_runs_do_not_count_for_a_member(open_remit: OpenRemit, root: Path) -> None:
-    members = [Scripted("a", hang(), answer(1)), Scripted("b", answer(2))]
-    async with open_remit(root, members) as remit:
-        _declare(remit, group=["a", "b"], by="success")
-        handle = await remit.start("team")
-        await members[0].called.wait()
-        await handle.cancel()
-        assert (await handle.result()).stop_reason is StopReason.CANCELLED
-        assert (await remit.delegate("team")).data == 1, "the score of a is unchanged"
 
 
 @promise

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from remit import Context, RecordDelegation, Remit, State, StopReason, agent, sequence
+from remit import Context, RecordDelegation, Remit, State, StopReason, agent
 from remit.testing.store_samples import outcome, record, said
 from support.engine_samples import SOON_SECONDS, OpenRemit, promise, until
 
@@ -73,16 +73,6 @@ async def learned_limits_are_only_noted_by_default(open_remit: OpenRemit, root: 
     async with open_remit(root, _agents(), adaptive_limits="off") as remit:
         _remember(remit, "declared", 2000.0)
         assert (await remit.describe((await remit.delegate("declared")).session_id)).limits_reason is None
-
-
-@promise
-async def what_acts_for_its_caller_learns_no_idle_limit(open_remit: OpenRemit, root: Path) -> None:
-    """A composition is as silent as its steps, and the next one has others."""
-    async with open_remit(root, _agents(), adaptive_limits="on") as remit:
-        _remember(remit, "compose.run", 2000.0, every=20.0)
-        await _learn(remit, sequence("usual"))
-        done = await remit.describe((await remit.delegate(sequence("usual"))).session_id)
-        assert (done.idle_seconds, done.timeout_seconds) == (None, 4000.0)
 
 
 @promise

@@ -14,10 +14,10 @@ from remit.agents.definition import definition_of
 from remit.agents.transcript import Call
 
 
-def asking_settings(environment: dict[str, str] | None = None, **table: Any) -> tuple[dict[str, Any], dict[str, Any], str]:
+def asking_settings(**table: Any) -> tuple[dict[str, Any], dict[str, Any], str]:
     """The permissions of all its agents, its settings, and the mode."""
     definition = definition_of("one", {"kind": "acp", "command": ["opencode", "acp"], **table}, source="s")
-    made, mode = asking_mode(definition, Path("/scratch"), environment or {})
+    made, mode = asking_mode(definition, Path("/scratch"), {})
     assert made.items() >= HYGIENE.items()
     return json.loads(made["OPENCODE_PERMISSION"]), json.loads(made["OPENCODE_CONFIG_CONTENT"]), mode
 
@@ -29,21 +29,6 @@ def test_agent_runs_under_a_name_that_no_project_file_can_know() -> None:
     assert config["agent"][mode]["permission"]["*"] == "ask"
     assert (config["autoupdate"], config["share"]) == (False, "disabled")
     assert asking_settings()[2] != mode, "also not a name used before, in a resumed session"
-
-
-def test_settings_of_the_user_are_kept_except_for_the_running_agent() -> None:
-    given = {"model": "a/b", "default_agent": "plan", "agent": {"plan": {"model": "c/d"}}}
-    _, config, mode = asking_settings({"OPENCODE_CONFIG_CONTENT": json.dumps(given)})
-    assert (config["model"], config["agent"]["plan"], config["default_agent"]) == ("a/b", {"model": "c/d"}, mode)
-    for broken in ("{", "[]", '{"agent": []}'):
-        _, config, mode = asking_settings({"OPENCODE_CONFIG_CONTENT": broken})
-        assert config["agent"].keys() == {mode}
-
-
-def test_permission_of_the_user_overrides_that_of_the_project() -> None:
-    everybody, config, mode = asking_settings({"OPENCODE_PERMISSION": '{"bash": "allow"}'})
-    assert everybody == config["agent"][mode]["permission"] == {"bash": "allow"}
-    assert asking_settings({"OPENCODE_PERMISSION": "no table"})[0]["*"] == "ask"
 
 
 def test_subagents_run_only_if_everything_is_allowed() -> None:

@@ -190,25 +190,6 @@ def test_only_refreshed_credentials_are_written_back(tmp_path: Path) -> None:
     assert refresh_keys({"a": 1, "b": "x"}, {"a": "1", "b": "y\n"}, frozenset({"a", "b"})) == {"a": 1, "b": "x"}
 
 
-def test_sign_in_that_one_of_two_runs_refreshes_is_kept(tmp_path: Path, state_home: Path) -> None:
-    """OpenCode's runs share its directory. A sign-in can be refreshed once only: an older copy would end it."""
-
-    def sign_in(number: int) -> str:
-        return json.dumps({"anthropic": {"type": "oauth", "refresh": f"r{number}", "access": f"a{number}", "expires": number}}, indent=2)
-
-    original = tmp_path / ".local/share/opencode/auth.json"
-    original.parent.mkdir(parents=True)
-    original.write_text(sign_in(1))
-    with vendor_home("opencode", ("p", "a"), {"HOME": str(tmp_path)}) as first:
-        copy = first.home / ".local/share/opencode/auth.json"
-        copy.write_text(sign_in(2))
-        with vendor_home("opencode", ("p", "a"), {"HOME": str(tmp_path)}):
-            assert copy.read_text() == original.read_text() == sign_in(2)
-            copy.write_text(sign_in(3))
-        copy.write_text(sign_in(4))
-    assert original.read_text() == sign_in(4)
-
-
 def test_copied_vendor_directory_is_private_without_hooks_plugins_or_servers(tmp_path: Path, state_home: Path) -> None:
     home = tmp_path / "person"
     for name, text in {

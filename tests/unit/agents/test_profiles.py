@@ -110,7 +110,6 @@ WIDER = [
     "merge: true",
     "workspace: shared",
     "effects: [read]",
-    "operations: [plan]",
     "retries: 100",
     "group: [claude]",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit import Settings, Stopped, Unavailable
+from remit import Settings, Unavailable
 from remit.core.model_messages import Answer, Reply, SpendSink
 from remit.core.settings import ModelAddress
 from remit.models.client import Models
@@ -69,13 +69,3 @@ async def test_summary_by_a_model_says_so() -> None:
         await models.close()
     assert made == f"[Summary by a model of {len(text):,} characters]\nEverything failed in line 7."
     assert (len(server.requests), drawn.tokens) == (1, 110)
-
-
-async def test_text_is_cut_if_the_budget_is_exhausted() -> None:
-    class Poor(Writer):
-        async def write(
-            self, spending: SpendSink, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None
-        ) -> Answer:
-            raise Stopped("Too little is left.", code="BUDGET_EXCEEDED")
-
-    assert len(await summarize(Poor(""), Spending(), "x\n" * 60_000, characters=1000)) <= 1000

@@ -42,8 +42,8 @@ def test_diff_that_does_not_apply_names_the_place(tmp_path: Path) -> None:
     first, second, third = parse_changes(tmp_path, f"--- a/x.py\n+++ b/x.py\n{hunks}" + missing + new_file("there.py", "y = 1"))
     assert {file.state for file in (first, second, third)} == {State.FAILS}
     assert (first.faults[0].line, "hunk at line 1 does not match" in first.faults[0].message) == (1, True)
-    assert "there is no such file" in second.faults[0].message
-    assert "exists already" in third.faults[0].message
+    assert "gone.py" in second.faults[0].message
+    assert "already exists" in third.faults[0].message
 
 
 def test_hunk_with_wrong_counts_is_reported_and_the_rest_is_parsed(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_hunk_with_wrong_counts_is_reported_and_the_rest_is_parsed(tmp_path: Pat
     wrong = "--- a/x.py\n+++ b/x.py\n@@ -1,9 +1,9 @@\n one\n+more\n two\n"
     right = "diff --git a/y.py b/y.py\n--- a/y.py\n+++ b/y.py\n@@ -1 +1 @@\n-one\n+1\n"
     first, second = parse_changes(tmp_path, wrong + right)
-    assert "The diff is malformed near its line" in first.faults[0].message
+    assert "orrupt patch at line" in first.faults[0].message
     assert first.added == {2: "more"}
     assert second.state is State.APPLIES
 
@@ -77,9 +77,7 @@ def test_links_are_not_followed_and_pipes_not_opened(tmp_path: Path) -> None:
         assert "root:" not in file.faults[0].message
 
 
-@pytest.mark.parametrize(
-    "text", ["", "hello\nworld\n", "@@ -1 +1 @@\n-a\n+b\n", "--- a\n", "diff --cc x\n--- a/x\n+++ b/x\n@@@ -1 -1 +1 @@@\n"]
-)
+@pytest.mark.parametrize("text", ["", "hello\nworld\n", "@@ -1 +1 @@\n-a\n+b\n", "--- a\n"])
 def test_text_that_is_not_a_diff_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(Misused) as caught:
         source(tmp_path).from_text(text, "a diff")

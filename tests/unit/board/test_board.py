@@ -64,18 +64,6 @@ def with_title(number: int, title: str) -> Callable[[State], State]:
     return lambda state: state.with_task(replace(state.task(number), title=title))
 
 
-def test_reading_a_project_without_a_board_writes_nothing(tmp_path: Path) -> None:
-    assert not Board(tmp_path).look().exists
-    with pytest.raises(Misused, match=r'no board yet.*`remit task "TEXT"`'), Board(tmp_path).change():
-        raise AssertionError("not reached")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_first_change_makes_the_board_and_its_gitignore(board: Board) -> None:
-    assert [task.number for task in assert_consistent(board).tasks] == [1, 2, 3]
-    assert (board.root / ".remit/.gitignore").exists()
-
-
 def test_todo_without_a_state_is_not_overwritten(tmp_path: Path) -> None:
     board = Board(tmp_path)
     board.specs.mkdir()
@@ -213,13 +201,6 @@ def test_half_written_todo_is_read_once_it_is_complete(board: Board, monkeypatch
     state = board.look().state
     editor.join()
     assert state.task(3).description == "Text 3, all of it."
-
-
-def test_state_edited_by_hand_is_rendered(board: Board) -> None:
-    board.state_path.write_text(board.state_path.read_text().replace("Title 1", "In the state"))
-    with board.change():
-        pass
-    assert assert_consistent(board).task(1).title == "In the state"
 
 
 def test_state_changed_by_another_program_during_a_change_is_kept(board: Board) -> None:

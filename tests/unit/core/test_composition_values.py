@@ -55,7 +55,7 @@ def _nested(levels: int) -> dict[str, Any]:
         ({"sequence": [{"call": "a", "parameters": {"x": {"$": "0"}}}]}, "Step 0: it refers to step 0, but no step comes before it"),
         (
             {"sequence": ["a", {"call": "b", "parameters": {"x": {"$": "7"}}}]},
-            "Step 1: it refers to step 7, but only step 0 comes before it",
+            "Step 1: it refers to step 7, but only steps up to 0 come before it",
         ),
         ({"sequence": ["a", {"call": "b", "parameters": {"x": [{"$": "fils"}]}}]}, "Step 1: it refers to 'fils', which is not the id"),
         (

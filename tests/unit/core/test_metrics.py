@@ -57,8 +57,3 @@ def test_errors_are_counted_by_target_and_operation() -> None:
     assert ("delegation.errors.by_operation", "w.list") in alarming
     assert ("delegation.errors.by_operation", "w.read") not in alarming
     assert ("delegation.success_rate", None) in alarming
-
-
-def test_value_at_its_threshold_raises_no_alert() -> None:
-    found = metrics_of(tally(a__completed=95, a__timeout=5), since=None, until=0.0)
-    assert found.alerts() == []

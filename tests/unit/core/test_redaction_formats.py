@@ -63,12 +63,6 @@ def test_secret_variable_set_by_a_command_is_redacted(text: str, kept: str) -> N
     assert redact_text(text) == kept
 
 
-def test_header_value_that_looks_like_a_key_is_redacted_elsewhere() -> None:
-    held = register_secrets({"headers": {"X-Weird": "abc123DEF456ghi", "X-Requested-With": "XMLHttpRequest", "Host": "a.example"}})
-    assert redact_text("abc123DEF456ghi by XMLHttpRequest of a.example") == "[redacted] by XMLHttpRequest of a.example"
-    assert held is not None
-
-
 @pytest.mark.parametrize(
     "text",
     ["a" * 100_000 + " eyJ", "a.-+" * 9_000 + "sk-", "sk-" * 30_000, "eyJ" * 30_000, "-eyJ" * 9_000, ("://" + "a" * 30_000 + ":") * 3 + "@",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from remit import ErrorInfo, LifecycleEvent, LifecycleKind, Misused, Remit, agent
-from remit.runtime.lifecycle import LifecycleBus, LifecycleEvents
+from remit.runtime.lifecycle import LifecycleEvents
 
 
 @agent("shelf.look")
@@ -19,12 +19,6 @@ async def look(ctx: Any) -> str:
 @agent("broken")
 async def broken() -> str:
     raise ValueError("no")
-
-
-@agent("caller")
-async def caller(ctx: Any) -> str:
-    await ctx.delegate("shelf.look")
-    return "done"
 
 
 def summary_of(events: list[LifecycleEvent]) -> list[tuple[str, str, bool | None]]:
@@ -51,26 +45,6 @@ async def test_start_and_end_of_each_delegation_are_published(tmp_path: Path) ->
     assert (heard[4].session_id, heard[4].state) == (refused.session_id, "refused")
 
 
-async def test_events_of_children_name_their_caller(tmp_path: Path) -> None:
-    async with Remit.open(tmp_path, agents=[look, caller]) as remit:
-        heard: list[LifecycleEvent] = []
-        remit.on_event(heard.append)
-        returned = await remit.delegate("caller")
-    assert [one.agent for one in heard] == ["caller", "shelf.look", "shelf.look", "caller"]
-    assert (heard[1].parent_id, heard[1].root_id, heard[1].depth) == (returned.session_id, returned.session_id, 2)
-
-
-async def test_removed_listener_gets_no_events(tmp_path: Path) -> None:
-    async with Remit.open(tmp_path, agents=[look]) as remit:
-        heard: list[LifecycleEvent] = []
-        stop = remit.on_event(heard.append)
-        await remit.delegate("shelf.look")
-        stop()
-        stop()
-        await remit.delegate("shelf.look")
-        assert len(heard) == 2
-
-
 async def test_failing_listener_affects_no_one_else(tmp_path: Path) -> None:
     def raising(_: LifecycleEvent) -> None:
         raise RuntimeError("mine")
@@ -95,16 +69,6 @@ async def test_iterator_yields_events_in_order_and_ends_with_the_remit(tmp_path:
 
 async def _all(events: LifecycleEvents) -> list[LifecycleEvent]:
     return [one async for one in events]
-
-
-async def test_unread_iterator_keeps_only_the_newest_events() -> None:
-    bus = LifecycleBus()
-    events = LifecycleEvents(bus, limit=2)
-    for number in range(5):
-        bus.publish(_event(f"sess_{number}"))
-    events.close()
-    assert [one.session_id for one in await _all(events)] == ["sess_3", "sess_4"]
-    assert events.lost == 3
 
 
 async def test_metrics_are_computed_from_the_record(tmp_path: Path) -> None:
@@ -145,15 +109,3 @@ async def test_authentication_results_are_published(tmp_path: Path) -> None:
         ("door.admitted", "http", "token:ci", True),
         ("door.refused", "grpc", None, False),
     ]
-
-
-@agent("echo")
-async def echo(ctx: Any) -> str:
-    return str(ctx.environment()["TRACEPARENT"])
-
-
-def _event(session_id: str) -> LifecycleEvent:
-    return LifecycleEvent(
-        kind=LifecycleKind.STARTED, at=0.0, session_id=session_id, root_id=session_id, parent_id=None, depth=1, target="a", operation=None,
-        state="running",
-    )  # fmt: skip

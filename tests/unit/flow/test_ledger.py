@@ -1,15 +1,11 @@
 """Grouping of similar errors, for any text."""
 
 import string
-import uuid
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from remit import ErrorInfo
-from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence, normalize_message
+from remit.runtime.error_ledger import normalize_message
 
 names = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=8)
 numbers = st.one_of(
@@ -63,19 +59,3 @@ def test_messages_that_differ_only_in_details_are_grouped(messages: tuple[str, s
 @given(st.one_of(st.text(max_size=60), st.text("a1 '\"/.`-x:<>_0\n", max_size=60), twins().map(lambda pair: "".join(pair))))
 def test_normalization_is_idempotent(message: str) -> None:
     assert normalize_message(normalize_message(message)) == normalize_message(message)
-
-
-@given(st.lists(st.sampled_from(["deadline", "cannot", "agent", "refused", "add", "bad", "face"]), min_size=1, max_size=6))
-def test_words_are_not_details(spoken: list[str]) -> None:
-    assert normalize_message(" ".join(spoken)) == " ".join(spoken)
-
-
-@settings(max_examples=30)
-@given(st.lists(st.text(max_size=40), min_size=1, max_size=6))
-def test_any_message_can_be_recorded(messages: list[str]) -> None:
-    with TemporaryDirectory() as folder:
-        ledger = ErrorLedger(Path(folder) / "errors.json")
-        for message in messages:
-            error = ErrorInfo(type="execution", message=message, code=f"X{uuid.uuid4().hex}", recoverable=False, recommendation="")
-            ledger.note([ErrorOccurrence(error=error, agent="a")])
-        assert len(ledger.entries()) == len(messages)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit import Artifact, Delegation, ErrorInfo, Lineage, Priority, Return, State, Status, StopReason, check_return
+from remit import Artifact, Delegation, Lineage, Priority, Return, State, Status, StopReason, check_return
 from remit.core.budget import effective_deadline
 from remit.core.result import state_of
 from remit.runtime import reply
@@ -24,7 +24,8 @@ DELEGATION = Delegation(
     created_at=1_766_700_000.0,
     idle_seconds=5.0,
 )
-ERROR = ErrorInfo(type="execution", message="it broke", code="UNKNOWN_ERROR", recoverable=True, recommendation="Fix it.")
+
+
 FILE = Artifact(type="report", path="half.md")
 
 
@@ -59,17 +60,3 @@ def test_timeout_names_the_seconds_and_how_to_resume() -> None:
     assert "half.md" in result.summary
     assert "last checkpoint" in result.next_steps
     assert state_of(result) is State.TIMEOUT
-
-
-def test_failure_with_artifacts_is_partial() -> None:
-    nothing = reply.failed_return(DELEGATION, [ERROR], duration_seconds=1.0, stop_reason=StopReason.CRASHED)
-    something = reply.failed_return(DELEGATION, [ERROR], duration_seconds=1.0, stop_reason=StopReason.CRASHED, artifacts=(FILE,))
-    assert (nothing.status, something.status) == (Status.FAILED, Status.PARTIAL)
-    assert "half.md" in something.summary
-    assert nothing.next_steps == "Fix it."
-
-
-def test_unrecoverable_error_asks_for_a_person() -> None:
-    final = ErrorInfo(type="x", message="m", code="X", recoverable=False, recommendation="Look.")
-    result = reply.failed_return(DELEGATION, [ERROR, final], duration_seconds=1.0, stop_reason=StopReason.FINISHED)
-    assert result.next_steps.startswith("Manual intervention")

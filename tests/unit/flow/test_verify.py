@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from remit import Remit, Settings, agent
+from remit import Settings
 from remit.runtime.verify import OUTPUT_TAIL_BYTES, Acceptance, AcceptanceSite, run_acceptance
 from remit.system.sandbox import probe as probes
 from support.pace import allowed
@@ -91,24 +91,3 @@ async def test_cancelled_check_leaves_no_process(verify: Verify, tmp_path: Path,
     await asyncio.wait({running})
     assert running.cancelled()
     assert not is_running(long)
-
-
-async def test_commands_get_listed_variables_and_no_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An agent may have written the tests that `pytest -q` runs."""
-    for name in ("ANTHROPIC_API_KEY", "GITHUB_TOKEN", "DATABASE_URL", "REMIT_MODEL", "LC_ALL"):
-        monkeypatch.setenv(name, "known")
-
-    @agent("write")
-    async def write() -> str:
-        return "Done."
-
-    async def variables(**settings: object) -> dict[str, str]:
-        async with Remit.open(tmp_path, agents=[write], settings=settings) as remit:
-            done = await remit.delegate("write", accept=["env > variables"])
-        assert done.evidence == "verified"
-        return dict(line.partition("=")[::2] for line in (tmp_path / "variables").read_text().splitlines())
-
-    found = await variables()
-    assert not {"ANTHROPIC_API_KEY", "GITHUB_TOKEN", "DATABASE_URL", "REMIT_MODEL", "REMIT_CALLER"} & set(found)
-    assert (found["PATH"], found["LC_ALL"], found["REMIT_ROOT"]) == (os.environ["PATH"], "known", str(tmp_path))
-    assert (await variables(accept_env=["DATABASE_URL"]))["DATABASE_URL"] == "known"

@@ -1,6 +1,5 @@
 """Authentication: accepted and refused credentials, rate limits, and tokens at rest."""
 
-import asyncio
 import json
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -9,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from remit import Clock, Limits, Misused, Refused, Unavailable
+from remit import Clock, Misused, Refused, Unavailable
 from remit.core.jsonable import clean_text
 from remit.core.redaction import redact_text, redact_value
 from remit.core.settings import ServeSettings
 from remit.server.authenticator import (
-    FAILURES_BURST,
     NOTES_BURST,
     Authenticator,
     Credentials,
@@ -98,16 +96,11 @@ def test_wrong_credential_is_refused_even_with_another_valid_one(authenticator: 
     refusal(authenticator, authorization="Bearer wrong", is_socket=True)
 
 
-def test_flood_of_wrong_tokens_is_slowed_and_valid_ones_are_accepted(authenticator: Authenticator, notes: list[Any]) -> None:
+def test_flood_of_wrong_tokens_fills_no_log_and_locks_nobody_out(authenticator: Authenticator, notes: list[Any]) -> None:
     good = bearer(authenticator)
-    errors = [refusal(authenticator, authorization=f"Bearer {number}", peer="10.0.0.9") for number in range(3 * int(NOTES_BURST))]
-    assert [one.code for one in errors[: int(FAILURES_BURST)]] == ["UNAUTHENTICATED"] * int(FAILURES_BURST)
-    late = errors[-1]
-    assert isinstance(late, RateLimited)
-    assert late.code == "RATE_LIMITED"
-    assert 0 < late.retry_after_seconds <= 1
+    for number in range(3 * int(NOTES_BURST)):
+        assert refusal(authenticator, authorization=f"Bearer {number}", peer="10.0.0.9").code == "UNAUTHENTICATED"
     assert authenticator.authenticate(Credentials(authorization=good, peer="10.0.0.9")).name == "token:ci"
-    assert refusal(authenticator, authorization="Bearer x", peer="10.0.0.8").code == "UNAUTHENTICATED"
     assert len(notes) <= NOTES_BURST
 
 
@@ -124,22 +117,6 @@ def test_requests_of_a_principal_are_rate_limited_with_retry_after(authenticator
     authenticator.admit(principal)
     for _ in range(1000):
         authenticator.admit(OWNER)
-
-
-async def test_cancelled_stream_stays_cancelled(authenticator: Authenticator) -> None:
-    principal = authenticator.authenticate(Credentials(authorization=bearer(authenticator)))
-
-    async def follow() -> None:
-        with authenticator.stream(principal):
-            await asyncio.Event().wait()
-
-    task = asyncio.create_task(follow())
-    await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    with authenticator.stream(principal), authenticator.stream(principal):  # all its places are free
-        pass
 
 
 @pytest.fixture
@@ -174,15 +151,6 @@ def test_only_a_hash_is_stored_readable_by_the_owner(folder: Path) -> None:
     assert tokens.find(token.digest) is None
     assert tokens.find("\udc80é") is None
     assert Tokens(folder / "other").find(secret) is None, "a token belongs to one project"
-
-
-def test_grants_round_trip(folder: Path) -> None:
-    limits = {"budget": Limits(cost=2.5, delegations=10), "tree": Limits(tokens=1000), "timeout_seconds": 60.0, "max_depth": 2}
-    rates = {"expires_at": 2e9, "requests_per_second": 1.5, "streams": 2}
-    grants = Grants(permissions=frozenset({Permission.DELEGATE, Permission.RELAY}), agents=("worker", "code*"), **limits, **rates)  # type: ignore[arg-type]
-    assert Grants.from_dict(json.loads(json.dumps(grants.to_dict()))) == grants
-    Tokens(folder).new("ci", grants)
-    assert Tokens(folder).all()[0].grants == grants
 
 
 @pytest.mark.parametrize("wrong", [{"doing": ["fly"]}, {"later": 1}, {"agents": "worker"}, {"max_depth": True}, {"budget": {"euros": 1}}])
@@ -244,7 +212,7 @@ def test_token_file_accessible_to_others_is_not_used(folder: Path) -> None:
     assert tokens.find(secret) is None
 
 
-def test_local_token_is_private_to_its_owner(folder: Path) -> None:
+def test_local_token_is_private_to_its_owner_and_ends_with_its_server(folder: Path) -> None:
     server = LocalToken(folder)
     path = server.make()
     secret = local_token(folder)
@@ -252,25 +220,10 @@ def test_local_token_is_private_to_its_owner(folder: Path) -> None:
     assert server.is_it(secret)
     assert not server.is_it(secret[:-1])
     assert not server.is_it("")
-    assert LocalToken(folder).make() == path
-    assert local_token(folder) == secret, "shared by the servers of a project"
-    path.unlink()
-    assert not server.is_it(secret)
-    assert not server.is_it("")
-    assert not server.is_it("\0")
-    with pytest.raises(Unavailable, match="remit serve"):
-        local_token(folder)
-
-
-def test_local_token_readable_by_others_is_not_used(folder: Path) -> None:
-    server = LocalToken(folder)
-    path = server.make()
-    secret = local_token(folder)
+    assert not LocalToken(folder).is_it(secret)
     path.chmod(0o644)
-    assert not server.is_it(secret)
     with pytest.raises(Refused, match="other users"):
         local_token(folder)
-    server.make()
-    assert local_token(folder) != secret
-    assert not server.is_it(secret)
-    assert server.is_it(local_token(folder))
+    path.unlink()
+    with pytest.raises(Unavailable, match="remit serve"):
+        local_token(folder)

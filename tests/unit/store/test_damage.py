@@ -53,16 +53,6 @@ def test_newer_database_asks_for_an_upgrade(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-@pytest.mark.parametrize("mode", [0o000, 0o400])
-def test_file_without_permission_is_reported(tmp_path: Path, mode: int) -> None:
-    path = tmp_path / "remit.db"
-    SqliteStore(path).close()
-    path.chmod(mode)
-    with pytest.raises(Unavailable):
-        SqliteStore(path).apply([RecordDelegation(record(1))])
-
-
 def test_read_only_database_is_reported(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "remit.db")
     store._writer.execute("PRAGMA query_only=1")  # SQLite's answer on a read-only file system

@@ -66,15 +66,6 @@ def test_new_children_are_found_before_and_after_they_are_indexed(store: SqliteS
     assert answers(store) == before
 
 
-def test_children_are_indexed_in_several_batches(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "CHILDREN_AT_ONCE", 3)
-    store.apply([begun(1), *(child(number) for number in range(2, 12)), begun(12)])
-    before = answers(store)
-    store.optimize()
-    assert answers(store) == before
-    assert not store._read("SELECT 1 FROM delegations WHERE unindexed=1")
-
-
 def test_children_that_another_process_indexes_meanwhile_are_counted_once(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "CHILDREN_AT_ONCE", 20)
     store.apply([begun(1), *(child(number) for number in range(2, 4001))])
@@ -101,44 +92,10 @@ def test_new_children_are_found_when_the_numbers_of_forgotten_ones_are_used_agai
     assert numbers_of(store.tree(session(1))) == [1, 4]
 
 
-def test_new_children_are_found_when_another_process_forgot_the_last_ones_between_two_batches(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite, "CHILDREN_AT_ONCE", 1)
-    store.apply([begun(1), *(child(number) for number in range(2, 6)), *(outcome(number) for number in range(1, 6))])
-    other = SqliteStore(store.path)
-    forgotten: list[int] = []
-
-    def prune_once(_: float) -> None:
-        if not forgotten:
-            forgotten.append(0)
-            forgotten.append(other.prune(settled_before=5000.0))
-
-    monkeypatch.setattr("remit.stores.sqlite.time.sleep", prune_once)
-    store.optimize()
-    assert forgotten == [0, 5]
-    store.apply([begun(1), child(2)])
-    assert numbers_of(store.tree(session(1))) == [1, 2]
-    assert numbers_of(store.live()) == [1, 2]
-    other.close()
-
-
 def test_tree_with_a_new_live_child_is_not_forgotten(store: SqliteStore) -> None:
     store.apply([begun(1), child(2), outcome(1)])
     assert store.prune(settled_before=5000.0) == 0
     assert numbers_of(store.live()) == [2]
-
-
-def test_children_of_many_short_programs_are_indexed_by_a_later_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "MOST_NEW_CHILDREN", 3)
-    new = []
-    for number in (1, 3, 5):
-        store = SqliteStore(tmp_path / "remit.db")
-        store.apply([begun(number), child(number + 1, number)])
-        new.append(len(store._read("SELECT 1 FROM delegations WHERE unindexed=1")))
-        assert numbers_of(store.live()) == list(range(1, number + 2))
-        store.close()
-    assert new == [1, 2, 1]
 
 
 def test_children_of_a_killed_process_are_found_by_the_next(tmp_path: Path) -> None:

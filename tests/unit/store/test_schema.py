@@ -12,7 +12,7 @@ from remit import CallerInfo, HistoryQuery, RecordDelegation, SqliteStore, State
 from remit.core.record import Spending
 from remit.stores.database import APPLICATION_ID, VERSION, migrations_after, statements_of
 from remit.stores.rows import Row, row_of
-from remit.stores.sqlite import ForeignStore, ReadOnlyStore
+from remit.stores.sqlite import ReadOnlyStore
 from remit.testing.store_samples import numbers_of, outcome, record
 
 Schema = list[tuple[str, str, str]]
@@ -93,8 +93,8 @@ def test_database_of_an_older_remit_is_read_as_it_is(tmp_path: Path, version: in
     path = tmp_path / "remit.db"
     old_database(path, version)
     before = path.read_bytes()
-    for kind in (ReadOnlyStore, ForeignStore):
-        with contextlib.closing(kind(path)) as store:
+    for is_foreign in (False, True):
+        with contextlib.closing(ReadOnlyStore(path, is_foreign=is_foreign)) as store:
             assert numbers_of(store.history(HistoryQuery())) == [1]
             assert store.count() == 1
     assert path.read_bytes() == before

@@ -8,14 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit import Misused
-from remit.agents.proto.metadata import CallerPosition, read_position
+from remit.agents.proto.metadata import read_position
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
-NAMES = st.lists(st.text(min_size=1, max_size=20), min_size=1, max_size=8)
 
 
 @given(JSON | st.fixed_dictionaries({}, optional={"depth": JSON, "path": JSON, "timeLeftMs": JSON}))
@@ -25,17 +24,6 @@ def test_extension_metadata_is_parsed_or_refused(value: Any) -> None:
         assert 0 <= position.depth <= 1000
         assert all(isinstance(name, str) and name for name in position.path)
         assert position.seconds_left is None or 0 < position.seconds_left <= 10**9
-
-
-@given(st.integers(0, 1000), NAMES, st.floats(0.01, 1e6) | st.none())
-def test_position_of_the_caller_round_trips(depth: int, path: list[str], left: float | None) -> None:
-    from remit.agents.proto.values import dict_of, struct_of
-
-    position = CallerPosition(depth=depth, path=tuple(path), seconds_left=left)
-    read = read_position(dict_of(struct_of(position.to_dict())))
-    assert read.depth == depth
-    assert len(read.path) == len(path)
-    assert (read.seconds_left is None) == (left is None)
 
 
 @given(st.text(max_size=300), st.integers(1, 100))

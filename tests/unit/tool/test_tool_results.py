@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from remit import DelegateResult, ErrorInfo, Metadata, Return, Status, StopReason, TaskState
+from remit import DelegateResult, ErrorInfo, Metadata, Return, Status, StopReason
 from remit.core.delegate_results import result_of
 
 FIELDS = {"success", "taskId", "taskState", "data", "output", "artifacts", "error", "metadata"}
@@ -75,11 +75,6 @@ def test_every_other_outcome_is_a_failure_that_keeps_the_work(
     assert (result.error.code, result.error.details["code"], result.error.recommendation) == (outer_code, code, "Fix it.")
     assert (result.data, result.output) == ({"content": "x"}, "What was done. And what not.")
     _is_whole(result)
-
-
-def test_task_states_and_which_are_terminal() -> None:
-    assert list(TaskState) == ["PENDING", "QUEUED", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"]
-    assert [state for state in TaskState if state.is_terminal] == list(TaskState)[4:]
 
 
 def _is_whole(result: DelegateResult) -> None:

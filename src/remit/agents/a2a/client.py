@@ -18,8 +18,7 @@ from google.protobuf.json_format import ParseError
 from remit.agents.proto.metadata import EXTENSION
 from remit.agents.remote import must_be_private
 from remit.core.errors import Failed, Misused, Unavailable
-from remit.models.bounded_responses import PLAIN, bound_by
-from remit.system.http import BodyError, Target, joined, parse_target, tls_context
+from remit.system.http import PLAIN, BodyError, Target, bound_by, joined, parse_target, tls_context
 from remit.system.ip_addresses import is_loopback
 
 # ---- HTTP

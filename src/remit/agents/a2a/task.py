@@ -142,12 +142,6 @@ MOST_FILES = 100
 STREAM, RESULT = "stream", "result"
 """The artifacts with the streamed output and the returned data of a remit."""
 _UNFIT = re.compile(r"[^\w.-]+")
-_STATE_ERRORS = {
-    TaskState.TASK_STATE_INPUT_REQUIRED: ("input_required", "INPUT_REQUIRED"),
-    TaskState.TASK_STATE_AUTH_REQUIRED: ("auth_required", "AUTH_REQUIRED"),
-    TaskState.TASK_STATE_REJECTED: ("rejected", "REJECTED"),
-    TaskState.TASK_STATE_CANCELED: ("cancelled", "CANCELLED"),
-}
 
 
 def words_of(message: Message) -> str:
@@ -178,10 +172,12 @@ async def answer_of(task: Task, definition: Definition, ctx: Context) -> dict[st
 
 
 def _error(task: Task, words: str, ctx: Context) -> dict[str, Any]:
-    kind, code = _STATE_ERRORS.get(task.status.state, ("execution", "UNKNOWN_ERROR"))
+    state = TaskState.Name(task.status.state).removeprefix("TASK_STATE_")
+    code = {"FAILED": "UNKNOWN_ERROR", "COMPLETED": "UNKNOWN_ERROR", "CANCELED": "CANCELLED"}.get(state, state)
     advice = "Delegate it again."
     if task.status.state in ASKS:
         advice = f"Delegate it again with resume={ctx.session_id}, and what it asks for as its task."
+    kind = "execution" if code == "UNKNOWN_ERROR" else code.lower()
     return error_entry(words, type=kind, code=code, recommendation=advice, recoverable=code != "REJECTED")
 
 

@@ -19,7 +19,7 @@ from acp.meta import AGENT_METHODS, PROTOCOL_VERSION
 from acp.schema import EnvVariable, McpServerStdio
 
 from remit.agents.acp.updates import OWN_TOOLS, Listener
-from remit.agents.coding.dialects import CONTENT, EVERYTHING, FREE, HYGIENE, NEVER_PASSED, config_of, items_of, mapping_of, table_in
+from remit.agents.coding.dialects import CONTENT, EVERYTHING, FREE, HYGIENE, NEVER_PASSED, config_of, items_of, mapping_of
 from remit.agents.command import environment_for, exit_words, folder_of, without_variables
 from remit.agents.definition import Definition
 from remit.agents.process.command_process import Program, ProgramStarter
@@ -82,22 +82,19 @@ class Lines:
 
 # ---- settings that make an agent ask
 
-PERMISSION = "OPENCODE_PERMISSION"
-
 
 def asking_mode(definition: Definition, scratch: Path, environment: Mapping[str, str]) -> tuple[dict[str, str], str]:
     """The whole environment of the process, and the mode in which it asks for permission; its session must be in it.
 
-    `environment`: without our settings. A permission set in it overrides ours."""
+    `environment`: without our settings."""
     # Settings of a named agent override general ones, and a project can name any agent it knows: so remit defines its own agent with a new
     # name each time.
     mode = f"remit-{secrets.token_hex(8)}"
-    own = table_in(environment.get(PERMISSION, ""))
-    permission = _permission(definition, scratch) if own is None else own
-    config = config_of(environment, mode, permission, default_agent=mode)
+    permission = _permission(definition, scratch)
+    config = config_of(mode, permission, default_agent=mode)
     # If everything is allowed, subagents need not ask: they would wait for an answer until the timeout.
-    everybody = {**permission, "*": "allow"} if own is None and EVERYTHING in definition.allow else permission
-    settings = {PERMISSION: json.dumps(everybody), CONTENT: json.dumps(config)}
+    everybody = {**permission, "*": "allow"} if EVERYTHING in definition.allow else permission
+    settings = {"OPENCODE_PERMISSION": json.dumps(everybody), CONTENT: json.dumps(config)}
     return {**HYGIENE, **without_variables(environment, NEVER_PASSED, definition), **settings}, mode
 
 

@@ -473,14 +473,13 @@ class CodingAgent:
             is_contained=is_contained,
             is_limited=ctx.budget.tokens is not None or ctx.budget.cost is not None,
         )
-        line = self._dialect.command_line(turn)
-        program = line.argv[0]
+        argv, whole = self._dialect.command_line(turn)
+        program = argv[0]
         if "/" not in program and shutil.which(program, path=environment.get("PATH")) is None:
             install = next(one.install for one in KNOWN if one.name == self._dialect.vendor)
             where = f'command = ["/path/to/{program}"]. Looked for in PATH: {environment.get("PATH", "")}.'
             raise Unavailable(f"The program {program} was not found.", advice=f"Install it: {install}. Or name where it is: {where}")
-        whole = {**line.environment, **environment, **line.imposed}
-        return Program(argv=line.argv, environment=whole, folder=turn.folder, takes_input=True)
+        return Program(argv=tuple(argv), environment=whole, folder=turn.folder, takes_input=True)
 
     # ---- what comes of it
 

@@ -6,7 +6,7 @@ A dialect builds the command line of a turn, with the allow-list in the vendor's
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ class Turn:
 
     definition: Definition
     environment: Mapping[str, str]
-    """The environment without the vendor's own settings."""
+    """The environment without the vendor's own settings, which the user overrides."""
     folder: Path
     scratch: Path
     delegation_id: str
@@ -46,14 +46,8 @@ class Turn:
     """Whether its budget limits tokens or money: its usage must be known immediately."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandLine:
-    argv: tuple[str, ...]
-    """Without the prompt, which is written to standard input."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the vendor's program, unless the user overrides them."""
-    imposed: Mapping[str, str] = field(default_factory=dict)
-    """Settings that override the user's."""
+CommandLine = tuple[list[str], dict[str, str]]
+"""The program with its arguments, but without the prompt, which is written to standard input; and its whole environment."""
 
 
 class Scope(StrEnum):
@@ -254,7 +248,7 @@ class Claude(Dialect):
             environment |= {"ENABLE_TOOL_SEARCH": "false", "MCP_TIMEOUT": START_MILLISECONDS, "MCP_CONNECT_TIMEOUT_MS": START_MILLISECONDS}
         if allowed:
             argv += ["--allowedTools", *allowed]
-        return CommandLine(argv=(*argv, *definition.options), environment=environment)
+        return [*argv, *definition.options], {**environment, **turn.environment}
 
     def _server(self, turn: Turn) -> dict[str, Any]:
         command, *arguments = mcp_server_command()
@@ -399,7 +393,7 @@ class Codex(Dialect):
         argv += definition.options
         if turn.session is not None:
             argv += ["resume", turn.session]
-        return CommandLine(argv=(*argv, "-"))
+        return [*argv, "-"], dict(turn.environment)
 
     def _settings(self, turn: Turn) -> dict[str, Any]:
         definition = turn.definition
@@ -575,9 +569,9 @@ class OpenCode(Dialect):
                 "enabled": True,
                 "timeout": CONTAINED_TOOL_MILLISECONDS if turn.is_contained else TOOL_MILLISECONDS,
             }
-            more["mcp"] = {**mapping_of(given_config(turn.environment).get("mcp")), MCP_SERVER_NAME: server}
-        config = config_of(turn.environment, agent, permission, **more)
-        return CommandLine(argv=(*argv, *definition.options), environment=HYGIENE, imposed={CONTENT: json.dumps(config)})
+            more["mcp"] = {MCP_SERVER_NAME: server}
+        config = config_of(agent, permission, **more)
+        return [*argv, *definition.options], {**HYGIENE, **turn.environment, CONTENT: json.dumps(config)}
 
     def read(self, line: Mapping[str, Any], to: "Listener") -> None:
         if session := text_of(line.get("sessionID")):
@@ -615,11 +609,9 @@ def _opencode_tool(part: Mapping[str, Any], to: "Listener") -> None:
         to.tool(tool, detail_of(given), status, call_id=call_id, why=detail_of(error))
 
 
-def config_of(environment: Mapping[str, str], agent: str, allowed: Mapping[str, object], **more: Any) -> dict[str, Any]:
-    """The settings of a run: the user's, and the permissions of the running agent, which override general ones."""
-    given = given_config(environment)
-    agents = {**mapping_of(given.get("agent")), agent: {"mode": "primary", "permission": allowed}}
-    return {**given, "autoupdate": False, "share": "disabled", "agent": agents, **more}
+def config_of(agent: str, allowed: Mapping[str, object], **more: Any) -> dict[str, Any]:
+    """The settings of a run, beside the user's files: the permissions of the running agent override general ones."""
+    return {"autoupdate": False, "share": "disabled", "agent": {agent: {"mode": "primary", "permission": allowed}}, **more}
 
 
 def _agent_named(options: Sequence[str]) -> str:
@@ -629,17 +621,3 @@ def _agent_named(options: Sequence[str]) -> str:
         if name == "--agent":
             return value if equals else "".join(options[index + 1 : index + 2])
     return ""
-
-
-def given_config(environment: Mapping[str, str]) -> dict[str, Any]:
-    """The user's values, except those that remit sets."""
-    return table_in(environment.get(CONTENT, "{}")) or {}
-
-
-def table_in(text: str) -> dict[str, Any] | None:
-    """None for text that is not a JSON object, which OpenCode ignores."""
-    try:
-        table = json.loads(text)
-    except ValueError:
-        return None
-    return table if isinstance(table, dict) else None

@@ -383,29 +383,19 @@ class RemoteTask:
             self._tried_at = time.monotonic()
             try:
                 async with aclosing(self._streamed() if self._streams else self._polled()) as source:
-                    while (chunk := await self._next(source)) is not None:
-                        if chunk.result is not None and not chunk.result.task_state.is_terminal:
-                            self.task_id = chunk.task_id or chunk.result.task_id or self.task_id
-                            raise ConnectionLost(
-                                f"{self._service.address} ended the task with a state that is not final: {chunk.result.task_state}."
-                            )
-                        self.is_over = chunk.result is not None
-                        if (part := self._new_part(chunk)) is not None:
-                            yield part
-                        if self.is_over:
-                            return
-                raise ConnectionLost(f"{self._service.address} ended the stream too early.")
+                    while not self.is_over:
+                        # Each wait is bounded separately: the reader may take any time between chunks.
+                        async with asyncio.timeout(max(0.0, self._order.until - time.monotonic())):
+                            chunk = await anext(source, None)
+                        if chunk is None:
+                            raise ConnectionLost(f"{self._service.address} ended the stream too early.")
+                        if self._is_new(chunk):
+                            yield chunk
+                return
+            except TimeoutError:
+                raise self._give_up() from None
             except RemitError as error:
                 await self._retry_after(error)
-
-    async def _next(self, source: AsyncGenerator[Chunk]) -> Chunk | None:
-        """Each wait is bounded separately: the reader may take any time between chunks."""
-        left = self._order.until - time.monotonic()
-        try:
-            async with asyncio.timeout(max(0.0, left)):
-                return await anext(source, None)
-        except TimeoutError:
-            raise self._give_up() from None
 
     def _streamed(self) -> AsyncGenerator[Chunk]:
         more = self._order.more()
@@ -424,18 +414,15 @@ class RemoteTask:
             task_id = result.task_id or ""
             await asyncio.sleep(self._order.poll_seconds)
 
-    def _new_part(self, chunk: Chunk) -> Chunk | None:
-        """The new part of a chunk."""
-        self._failures, self._failing_since = 0, None
-        self.task_id = chunk.task_id or self.task_id
-        if chunk.number:
-            if chunk.number <= self._after and chunk.result is None:
-                return None
-            self._after = max(self._after, chunk.number)
-        elif chunk.result is None and self._has_started:  # the start, repeated
-            return None
-        self._has_started = True
-        return chunk
+    def _is_new(self, chunk: Chunk) -> bool:
+        result = chunk.result
+        self.task_id = chunk.task_id or (result.task_id if result is not None else None) or self.task_id
+        if result is not None and not result.task_state.is_terminal:
+            raise ConnectionLost(f"{self._service.address} ended the task with a state that is not final: {result.task_state}.")
+        self._failures, self._failing_since, self.is_over = 0, None, result is not None
+        is_repeated = chunk.number <= self._after if chunk.number else self._has_started
+        self._after, self._has_started = max(self._after, chunk.number), True
+        return self.is_over or not is_repeated
 
     async def _retry_after(self, error: RemitError) -> None:
         """Wait before the next attempt, or raise if a retry is useless."""

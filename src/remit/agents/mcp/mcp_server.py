@@ -20,7 +20,6 @@ import anyio
 import httpx2
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -40,9 +39,8 @@ from remit.agents.process.command_process import CommandProcess, Program
 from remit.agents.remote import must_be_private, token_for
 from remit.core.errors import AgentCrashed, Failed, Misused, Refused, RemitError, Stopped, Unavailable
 from remit.core.text import one_line
-from remit.models.bounded_responses import EVENT_BYTES, PLAIN, bound_by
 from remit.system.files import cache_folder, private_folder
-from remit.system.http import parse_target, tls_context
+from remit.system.http import EVENT_BYTES, PLAIN, bound_by, parse_target, tls_context
 from remit.system.interpreter import BASIC, listed_environment
 from remit.system.mcp_servers import LARGEST_LIST, MOST_TOOLS, SeenTools, note_tools, seen_tools, tool_digest, tool_list_text
 from remit.system.threads import off_loop
@@ -65,7 +63,6 @@ LONGEST_PAUSE_SECONDS = 30.0
 _FIRST_PAUSE_SECONDS = 0.2
 FLOOD_LINES, FLOOD_SECONDS = 20_000, 20.0
 """More lines in this time than any tool needs."""
-PROGRESS_SECONDS = 0.1
 PAGES = 50
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
@@ -197,7 +194,7 @@ class McpServer:
             self._suspect(connection)
             raise
         request = CallToolRequest(params=CallToolRequestParams(name=tool.tool, arguments=dict(arguments)))
-        task = self._start_task(connection.client.session.send_request(request, CallToolResult, progress_callback=_progress_of(ctx)))
+        task = self._start_task(connection.client.session.send_request(request, CallToolResult))
         self._calls[task] = ctx
         try:
             await asyncio.wait({task})
@@ -425,21 +422,6 @@ def _words_of(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     return one_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, 500) + "."
-
-
-def _progress_of(ctx: "Context") -> ProgressFnT:
-    """Forwards the progress of a call, at a readable rate."""
-    last = 0.0
-
-    async def forward(progress: float, total: float | None, message: str | None) -> None:
-        nonlocal last
-        if time.monotonic() - last >= PROGRESS_SECONDS:
-            last = time.monotonic()
-            words = message or (f"{progress:g} of {total:g}" if total else f"{progress:g}")
-            with contextlib.suppress(Stopped):
-                ctx.progress(one_line(words, 500), min(1.0, max(0.0, progress / total)) if total else None)
-
-    return forward
 
 
 # ---- standard input and output

@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -98,12 +97,7 @@ def _wanted(definition: Definition, tools: Mapping[str, Any]) -> tuple[set[str],
     """The tools that the declaration allows, and faults of its list."""
     if definition.tools is None:
         return set(tools), []
-    problems = []
-    for name in definition.tools if tools else ():
-        if name not in tools:
-            close = get_close_matches(name, tools, n=1)
-            problems.append(f"tools: it has no tool {name!r:.100}" + (f" (did you mean {close[0]}?)" if close else ""))
-    return set(definition.tools), problems
+    return set(definition.tools), [f"tools: it has no tool {name!r:.100}" for name in definition.tools if tools and name not in tools]
 
 
 def _lines(declared: Declaration, problems: Sequence[str]) -> tuple[str, ...]:

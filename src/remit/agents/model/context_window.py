@@ -6,6 +6,7 @@ Results and arguments of calls never exceed the configured length: omissions are
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import UnionType
 from typing import Any
 
 from remit.core.delegate_results import LEAST_CHARACTERS, SHOWN_CHARACTERS
@@ -19,10 +20,15 @@ _BYTES_PER_TOKEN = 3
 """Four for English, three for code, three per Chinese character: overestimates tokens rather than underestimates."""
 _MESSAGE_TOKENS = 8
 _CALL_TOKENS = 12
-_STUB = 300
-"""Characters that are left of a message that is cut."""
 _RECENT = 6
 """Number of last messages that are cut last."""
+_CUTS: tuple[tuple[int | None, type | UnionType, int], ...] = (
+    (-_RECENT, Reply | ToolResult, 300),
+    (None, Reply | ToolResult, 300),
+    (None, Reply | ToolResult, 100),
+    *((None, UserMessage, most) for most in (20_000, 5_000, 2_000, 600)),
+)
+"""What is cut, in this order, until the conversation fits: up to which message, its kind, and the characters left of it."""
 
 
 def tokens_of(messages: Sequence[Message]) -> int:
@@ -56,7 +62,7 @@ def fitted(messages: Sequence[Message], tokens: int, characters: int) -> list[Me
     are cut first, then recent ones, then what the user wrote."""
     kept = bounded(messages, characters)
     over = tokens_of(kept) - tokens
-    for end, kinds, most in ((-_RECENT, Reply | ToolResult, _STUB), (None, Reply | ToolResult, _STUB), (None, UserMessage, 2 * _STUB)):
+    for end, kinds, most in _CUTS:
         for number, before in enumerate(kept[:end]):
             if over <= 0:
                 return kept

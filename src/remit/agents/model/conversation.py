@@ -48,11 +48,9 @@ def within_limits(reply: Reply) -> tuple[Reply, str]:
     left = ARGUMENT_CHARACTERS
     calls: list[ToolCall] = []
     for call in reply.calls[:MOST_CALLS]:
-        arguments = call.arguments
-        if fault := _fault_of(arguments, left):
-            arguments = f"{arguments[: max(0, min(left, 1000))]} … {fault}" if isinstance(arguments, str) else fault
-        calls.append(replace(call, name=call.name[:NAME_CHARACTERS], arguments=arguments))
-        left -= _length(arguments)
+        fault = _fault_of(call.arguments, left)
+        calls.append(replace(call, name=call.name[:NAME_CHARACTERS], arguments=fault or call.arguments))
+        left -= _length(calls[-1].arguments)
     note = ""
     if len(reply.calls) > MOST_CALLS:
         note = f"Only the first {MOST_CALLS} of your {len(reply.calls)} calls were made. Make the others in your next turn."
@@ -61,15 +59,14 @@ def within_limits(reply: Reply) -> tuple[Reply, str]:
 
 
 def _fault_of(arguments: Mapping[str, Any] | str, left: int) -> str:
-    if not _is_shallow(arguments, ARGUMENT_LEVELS):
-        return f"(arguments nested deeper than {ARGUMENT_LEVELS} levels are not accepted)"
     try:
+        if not _is_shallow(arguments, ARGUMENT_LEVELS):
+            return f"(arguments nested deeper than {ARGUMENT_LEVELS} levels are not accepted)"
         to_jsonable(arguments)
     except Failed as error:
         return f"(arguments that contain {error.message} are not accepted)"
-    if (length := _length(arguments)) > left:
-        return f"(arguments of {length} characters are not accepted: the calls of one reply may have {ARGUMENT_CHARACTERS}; write in parts)"
-    return ""
+    is_long = _length(arguments) > left
+    return f"(the arguments of one reply may have {ARGUMENT_CHARACTERS} characters: write in parts)" if is_long else ""
 
 
 def _is_shallow(value: Any, levels: int) -> bool:

@@ -98,19 +98,15 @@ class ProgressReporter:
 
     def asked(self, asked: Answer) -> None:
         by = asked.reply.model
-        for tried in asked.tried:
-            if self._is_news(f"{tried.model} {tried.fault}"):
-                fault = clean_text(" ".join(tried.fault.split()))[:_FAULT_CHARACTERS].rstrip(".")
-                self._ctx.progress(f"{tried.model} did not answer ({fault}); asked {by}.")
-        if asked.cost is None and self._is_news(f"price of {by}"):
-            self._ctx.warn(f'The price of {by} is unknown: what it cost is not counted. Write it under [prices."{by}"].')
-        if asked.ended is EndReason.LENGTH:
-            self._ctx.progress(f"A reply of {by} was above the length limit and was cut off.")
+        for one in asked.tried:
+            self._tell_once(self._ctx.progress, f"{one.model} did not answer ({clean_text(one.fault)[:_FAULT_CHARACTERS]}); asked {by}.")
+        if asked.cost is None:
+            self._tell_once(self._ctx.warn, f'The price of {by} is unknown: what it cost is not counted. Write it under [prices."{by}"].')
 
-    def _is_news(self, what: str) -> bool:
-        is_news = what not in self._known
-        self._known.add(what)
-        return is_news
+    def _tell_once(self, tell: Callable[[str], None], words: str) -> None:
+        if words not in self._known:
+            self._known.add(words)
+            tell(words)
 
 
 # ---- the agent

@@ -60,28 +60,16 @@ def _to_wire(text: str) -> str:
 
 def start_error(program: Program, fault: Mapping[str, Any]) -> RemitError:
     """Why it could not be started, for its caller."""
-    name, folder = program.argv[0], program.folder
-    number = int(fault.get("errno", 0))
-    if fault.get("step") == "folder":
-        return Unavailable(
-            f"{name} cannot be started in {folder}: {os.strerror(number)}.", advice="Name an existing folder inside the workspace."
-        )
+    name, number = program.argv[0], int(fault.get("errno", 0))
     if number == errno.E2BIG:
         advice = 'Pass the prompt by standard input or file: prompt = "stdin" or "file".'
         return Misused(f"{name} cannot be started: its arguments and environment are too long.", advice=advice)
-    if number == errno.ENOENT:
-        return Unavailable(f"The command {name} was not found.", advice=_where_to_look(program))
-    if number in (errno.EACCES, errno.ENOEXEC, errno.EISDIR):
-        advice = f"Make it executable (chmod +x), and begin a script with its interpreter (#!/bin/sh). {_where_to_look(program)}"
-        return Unavailable(f"The command {name} cannot be executed: {os.strerror(number)}.", advice=advice)
-    return Unavailable(f"The command {name} could not be started: {os.strerror(number)}.", advice="Free processes or memory, try again.")
-
-
-def _where_to_look(program: Program) -> str:
-    name = program.argv[0]
-    if os.sep in name:
-        return f"It was looked for as {program.folder / name}; a script also needs the interpreter its first line names."
-    return f"Install it, or write its whole path. It was looked for in PATH: {program.environment.get('PATH', os.defpath)}."
+    if fault.get("step") == "folder":
+        advice = "Name an existing folder inside the workspace."
+        return Unavailable(f"{name} cannot be started in {program.folder}: {os.strerror(number)}.", advice=advice)
+    place = f"as {program.folder / name}" if os.sep in name else f"in PATH: {program.environment.get('PATH', os.defpath)}"
+    advice = f"Install it, or write its whole path. It must be executable; a script needs its interpreter. Looked for {place}."
+    return Unavailable(f"The command {name} cannot be started: {os.strerror(number)}.", advice=advice)
 
 
 # ---- a command that runs

@@ -23,14 +23,14 @@ _LONGEST = 2**63 - 1
 
 
 def value_of(json: Any) -> Value:
-    value = Value()
-    _fill(value, json, MAX_LEVELS)
-    return value
+    held = Struct()
+    held.update({"value": _exact(json, MAX_LEVELS)})
+    return held.fields["value"]
 
 
 def struct_of(json: Mapping[str, Any]) -> Struct:
     struct = Struct()
-    _fill_struct(struct, json, MAX_LEVELS)
+    struct.update({text_of(str(name)): _exact(item, MAX_LEVELS) for name, item in json.items()})
     return struct
 
 
@@ -67,28 +67,22 @@ def text_of(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _fill(value: Value, json: Any, levels: int) -> None:
-    if json is None or (isinstance(json, float) and not math.isfinite(json)):
-        value.null_value = 0  # type: ignore[assignment]  # an enum with one value
-    elif isinstance(json, str):
-        value.string_value = text_of(json)
-    elif isinstance(json, bool):
-        value.bool_value = json
-    elif isinstance(json, float) or (isinstance(json, int) and -MOST_EXACT <= json <= MOST_EXACT):
-        value.number_value = json
-    elif isinstance(json, int):
-        value.string_value = str(json)
-    elif levels == 0:
-        value.string_value = _json_text(json)
-    elif isinstance(json, Mapping):
-        value.struct_value.SetInParent()
-        _fill_struct(value.struct_value, json, levels - 1)
-    elif isinstance(json, list | tuple):
-        value.list_value.SetInParent()
-        for item in json:
-            _fill(value.list_value.values.add(), item, levels - 1)
-    else:
-        value.string_value = text_of(str(json))
+def _exact(json: Any, levels: int) -> Any:
+    """The value as protobuf can keep it."""
+    match json:
+        case None | bool():
+            return json
+        case str():
+            return text_of(json)
+        case float():
+            return json if math.isfinite(json) else None
+        case int():
+            return json if -MOST_EXACT <= json <= MOST_EXACT else str(json)
+    if levels == 0:
+        return _json_text(json)
+    if isinstance(json, Mapping):
+        return {text_of(str(name)): _exact(item, levels - 1) for name, item in json.items()}
+    return [_exact(item, levels - 1) for item in json] if isinstance(json, list | tuple) else text_of(str(json))
 
 
 def _json_text(json: Any) -> str:
@@ -96,11 +90,6 @@ def _json_text(json: Any) -> str:
         return to_json(json, inf_nan_mode="null", fallback=str).decode()
     except ValueError:  # a lone surrogate somewhere in it
         return dumps(json, default=str)
-
-
-def _fill_struct(struct: Struct, json: Mapping[str, Any], levels: int) -> None:
-    for name, item in json.items():
-        _fill(struct.fields[text_of(str(name))], item, levels)
 
 
 def nanoseconds(seconds: float | None) -> int:

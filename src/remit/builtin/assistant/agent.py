@@ -5,7 +5,7 @@ delegations are its children."""
 
 import contextlib
 import importlib
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
@@ -25,7 +25,7 @@ from remit.core.model_messages import Choice
 from remit.core.record import Record
 from remit.core.settings import Settings
 from remit.models.client import Models
-from remit.models.questions import TextModel, summarize
+from remit.models.questions import summarize
 from remit.runtime.tool.delegate_tool import Delegator
 from remit.system.threads import off_loop
 from remit.system.trust import ProjectTrust
@@ -40,16 +40,107 @@ MIN_SUMMARY = 300
 Part = Literal["data", "output", "artifacts", "all"]
 
 
-class ResultAgents:
-    """`results.read` and `results.summarise`.
+def _not_yours(task_id: str) -> Refused:
+    return Refused(
+        f"{task_id} is not one of your delegations, nor below one.",
+        code="POLICY_DENIED",
+        advice="Read results of delegations that were made here, by the taskId in their results.",
+    )
 
-    A caller reads the results of its own delegations and their children; the assistant also those of its conversation."""
 
-    def __init__(self, describe: Callable[[str], Awaitable[Record]], turns: Callable[[str], frozenset[str]], models: TextModel) -> None:
-        """`turns`: all delegations that answered in the conversation of an assistant's delegation; empty for any other delegation."""
-        self._describe, self._turns, self._models = describe, turns, models
+# ---- the assistant
+
+DESCRIPTION = "A language model that answers in words and has work done by delegating; it keeps the conversation."
+INTERNAL = frozenset({"atomic-task-numberer"})
+"""Roles for the board's own bookkeeping: only commands call them."""
+
+
+class AssistantHost(Delegator, Protocol):
+    """An open `Remit`."""
+
+    @property
+    def root(self) -> Path: ...
+    @property
+    def trust(self) -> ProjectTrust: ...
+    async def note_conversation(self, session_id: str, earlier: Sequence[str]) -> None: ...
+
+
+class Assistant:
+    """The assistant of one `Remit`; it tracks conversations that are being answered."""
+
+    def __init__(self, settings: Settings, models: Models, host: AssistantHost | None) -> None:
+        self._settings = settings
+        self._models = models
+        self._host = host
+        self._open: dict[str, Conversation] = {}
+        """Conversations in progress, by the answering delegation."""
 
     def agents(self) -> Iterable[FunctionAgent]:
+        @agent(ASSISTANT, description=DESCRIPTION, workspace="none")
+        async def assistant(ctx: Context, message: str, conversation: str | None = None) -> dict[str, Any]:
+            return await self._answer(ctx, message, conversation, assistant.spec)
+
+        return [assistant]
+
+    async def _describe(self, session_id: str) -> Record:
+        return await self._need_host().describe(session_id)
+
+    def _need_host(self) -> AssistantHost:
+        if self._host is None:
+            raise Unavailable("The assistant cannot be called here, only listed.", advice="Open the project.")
+        return self._host
+
+    def _turns(self, session_id: str) -> frozenset[str]:
+        """All delegations that answered in the conversation of this one; empty if it answers in none."""
+        conversation = self._open.get(session_id)
+        return frozenset() if conversation is None else frozenset(turn.session_id for turn in conversation.turns)
+
+    async def _answer(self, ctx: Context, message: str, named: str | None, spec: AgentSpec) -> dict[str, Any]:
+        host = self._need_host()
+        choice = self._models.choice()
+        await off_loop(_load, self._settings.builtin_agents)
+        from remit.builtin.assistant.message import MessageRun, Tools
+        from remit.runtime.tool.delegate_tool import DelegateTool
+
+        if not message.strip():
+            raise Misused("The message is empty.", advice="Say what to do.")
+        tools = Tools(
+            settings=self._settings,
+            models=self._models,
+            choice=choice,
+            tool=DelegateTool(host, among=is_offered),
+            records=host,
+            window=await off_loop(self._models.context_tokens, choice),
+            now=host.clock.wall,
+            allows=host.trust.allows_content,
+        )
+        kept = Conversations(ctx.root, await self._holder(ctx.session_id))
+        conversation = await off_loop(_open_conversation, kept, message, named, choice)  # a long one takes a while to read
+        with conversation.writing():
+            for notice in conversation.notices:
+                ctx.progress(notice)
+            ctx.emit({"conversation": conversation.conversation_id})
+            self._open[ctx.session_id] = conversation
+            await host.note_conversation(ctx.session_id, [turn.session_id for turn in conversation.turns])
+            try:
+                return await MessageRun(tools, ctx, spec, conversation, clean_text(message)).run()
+            finally:
+                self._open.pop(ctx.session_id, None)
+                if not conversation.lines:  # refused before any message
+                    conversation.path.unlink(missing_ok=True)
+
+    async def _holder(self, session_id: str) -> str:
+        """The authenticated principal; empty for the owner of the project."""
+        caller_info = (await self._describe(session_id)).caller_info
+        return "" if caller_info is None or caller_info.principal == ROOT_CALLER else caller_info.principal
+
+    # ---- results
+
+    def readers(self) -> Iterable[FunctionAgent]:
+        """`results.read` and `results.summarise`.
+
+        A caller reads the results of its own delegations and their children; the assistant also those of its conversation."""
+
         @agent(READ, description="The whole result of an earlier delegation, by ranges of characters.", workspace="none", effects=("read",))
         async def read(
             ctx: Context,
@@ -117,104 +208,6 @@ class ResultAgents:
                 above = (await self._describe(above)).parent_id
             return above is not None
         return False
-
-
-def _not_yours(task_id: str) -> Refused:
-    return Refused(
-        f"{task_id} is not one of your delegations, nor below one.",
-        code="POLICY_DENIED",
-        advice="Read results of delegations that were made here, by the taskId in their results.",
-    )
-
-
-# ---- the assistant
-
-DESCRIPTION = "A language model that answers in words and has work done by delegating; it keeps the conversation."
-INTERNAL = frozenset({"atomic-task-numberer"})
-"""Roles for the board's own bookkeeping: only commands call them."""
-
-
-class AssistantHost(Delegator, Protocol):
-    """An open `Remit`."""
-
-    @property
-    def root(self) -> Path: ...
-    @property
-    def trust(self) -> ProjectTrust: ...
-    async def note_conversation(self, session_id: str, earlier: Sequence[str]) -> None: ...
-
-
-class Assistant:
-    """The assistant of one `Remit`; it tracks conversations that are being answered."""
-
-    def __init__(self, settings: Settings, models: Models, host: AssistantHost | None) -> None:
-        self._settings = settings
-        self._models = models
-        self._host = host
-        self._open: dict[str, Conversation] = {}
-        """Conversations in progress, by the answering delegation."""
-
-    def agents(self) -> Iterable[FunctionAgent]:
-        @agent(ASSISTANT, description=DESCRIPTION, workspace="none")
-        async def assistant(ctx: Context, message: str, conversation: str | None = None) -> dict[str, Any]:
-            return await self._answer(ctx, message, conversation, assistant.spec)
-
-        return [assistant]
-
-    def readers(self) -> Iterable[FunctionAgent]:
-        return ResultAgents(self._describe, self.turns, self._models).agents()
-
-    async def _describe(self, session_id: str) -> Record:
-        return await self._need_host().describe(session_id)
-
-    def _need_host(self) -> AssistantHost:
-        if self._host is None:
-            raise Unavailable("The assistant cannot be called here, only listed.", advice="Open the project.")
-        return self._host
-
-    def turns(self, session_id: str) -> frozenset[str]:
-        """All delegations that answered in the conversation of this one; empty if it answers in none."""
-        conversation = self._open.get(session_id)
-        return frozenset() if conversation is None else frozenset(turn.session_id for turn in conversation.turns)
-
-    async def _answer(self, ctx: Context, message: str, named: str | None, spec: AgentSpec) -> dict[str, Any]:
-        host = self._need_host()
-        choice = self._models.choice()
-        await off_loop(_load, self._settings.builtin_agents)
-        from remit.builtin.assistant.message import MessageRun, Tools
-        from remit.runtime.tool.delegate_tool import DelegateTool
-
-        if not message.strip():
-            raise Misused("The message is empty.", advice="Say what to do.")
-        tools = Tools(
-            settings=self._settings,
-            models=self._models,
-            choice=choice,
-            tool=DelegateTool(host, among=is_offered),
-            records=host,
-            window=await off_loop(self._models.context_tokens, choice),
-            now=host.clock.wall,
-            allows=host.trust.allows_content,
-        )
-        kept = Conversations(ctx.root, await self._holder(ctx.session_id))
-        conversation = await off_loop(_open_conversation, kept, message, named, choice)  # a long one takes a while to read
-        with conversation.writing():
-            for notice in conversation.notices:
-                ctx.progress(notice)
-            ctx.emit({"conversation": conversation.conversation_id})
-            self._open[ctx.session_id] = conversation
-            await host.note_conversation(ctx.session_id, [turn.session_id for turn in conversation.turns])
-            try:
-                return await MessageRun(tools, ctx, spec, conversation, clean_text(message)).run()
-            finally:
-                self._open.pop(ctx.session_id, None)
-                if not conversation.lines:  # refused before any message
-                    conversation.path.unlink(missing_ok=True)
-
-    async def _holder(self, session_id: str) -> str:
-        """The authenticated principal; empty for the owner of the project."""
-        caller_info = (await self._describe(session_id)).caller_info
-        return "" if caller_info is None or caller_info.principal == ROOT_CALLER else caller_info.principal
 
 
 def _open_conversation(kept: Conversations, message: str, named: str | None, choice: Choice) -> Conversation:

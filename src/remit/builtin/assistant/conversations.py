@@ -27,7 +27,7 @@ from remit.core.ids import new_session_id
 from remit.core.jsonable import clean_text, to_jsonable
 from remit.core.model_messages import Message, Reply, ToolResult, UserMessage
 from remit.core.redaction import Shape, redact_json, redact_parameters
-from remit.core.text import one_line
+from remit.core.text import one_line, plural
 from remit.system.beneath import open_regular
 from remit.system.files import make_folder, write_all
 
@@ -52,7 +52,6 @@ class Header:
     conversation_id: str
     title: str = ""
     created: _Moment
-    project: str = ""
     model: str = ""
     principal: str = ""
     """The authenticated principal that owns it; empty: the owner of the project."""
@@ -111,28 +110,14 @@ class SummaryLine:
     """The model that wrote it, or `excerpt`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TitleLine:
-    at: _Moment
-    title: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CostLine:
-    """The cost of a turn, written by earlier versions. The record of its delegation has it."""
-
-    at: _Moment
-    tokens: _Count
-    cost: _Moment | None = None
-    """None: the price is unknown."""
-
-
-Line = Header | Turn | MessageLine | CallLine | StopLine | SummaryLine | TitleLine | CostLine
+Line = Header | Turn | MessageLine | CallLine | StopLine | SummaryLine
 _KINDS: dict[str, type[Any]] = {
     "conversation": Header, "turn": Turn, "said": UserMessage, "reply": Reply, "result": ToolResult, "started": CallLine,
-    "stopped": StopLine, "compacted": SummaryLine, "title": TitleLine, "spent": CostLine,
+    "stopped": StopLine, "compacted": SummaryLine,
 }  # fmt: skip
 _KIND_OF = {shape: kind for kind, shape in _KINDS.items()}
+_FORMER_KINDS = (b'{"kind":"title"', b'{"kind":"spent"')
+"""Written by earlier versions, and ignored."""
 _NAMES = {"id": "conversation_id", "session": "session_id", "root": "root_id"}
 """Field names in the file, if different."""
 _IN_FILE = {name: written for written, name in _NAMES.items()}
@@ -195,9 +180,7 @@ def _open(path: Path, flags: int = os.O_RDONLY) -> int:
     except FileNotFoundError:
         raise _unknown(path.stem) from None
     except OSError as error:
-        if path.is_symlink() or not path.is_file():
-            raise Failed(f"{path.name} is not a conversation: {error.strerror}.", advice=f"Move it away: {path}") from None
-        raise _failed("opened", path, error) from None
+        raise Failed(f"{path.name} is not a readable file: {error.strerror}.", advice=f"Move it away: {path}") from None
 
 
 def _read_start(path: Path, most: int) -> bytes:
@@ -209,12 +192,9 @@ def _unknown(name: str) -> Misused:
     return Misused(f"There is no conversation {name!r:.60}.", code="INVALID_TARGET", advice="`remit conversations` lists them.")
 
 
-def _failed(verb: str, path: Path, error: OSError) -> Unavailable:
-    return Unavailable(
-        f"The conversation {path.stem} cannot be {verb}: {error.strerror or error}.",
-        code="STORE_UNAVAILABLE",
-        advice="Check free space and permissions of its folder.",
-    )
+def _not_written(path: Path, error: OSError) -> Unavailable:
+    message = f"The conversation {path.stem} cannot be written: {error.strerror or error}."
+    return Unavailable(message, code="STORE_UNAVAILABLE", advice=f"Check free space and permissions of {path.parent}.")
 
 
 def _locked(path: Path) -> Refused:
@@ -231,7 +211,6 @@ def _locked(path: Path) -> Refused:
 
 CONVERSATION_ID = re.compile(r"^conv_[0-9]{8,}_[a-z0-9]{6}\Z")
 TITLE_CHARACTERS = 80
-UNTITLED = "(no message yet)"
 _LATEST = ("latest", "last")
 
 
@@ -273,9 +252,8 @@ class Conversation:
 
     @property
     def title(self) -> str:
-        named = [line.title for line in self.lines if isinstance(line, TitleLine)]
         said = (message.text for message in self.messages if isinstance(message, UserMessage) and message.text.strip())
-        return shorten_title(named[-1] if named else self.header.title) or shorten_title(next(said, UNTITLED))
+        return shorten_title(self.header.title) or shorten_title(next(said, "(no message yet)"))
 
     @property
     def spoken(self) -> list[MessageLine]:
@@ -311,9 +289,7 @@ class Conversation:
     @property
     def notices(self) -> list[str]:
         """Messages for a person about the file itself."""
-        return (
-            [f"{self.path.name}: {self.unread} line{' is' if self.unread == 1 else 's are'} unreadable and ignored."] if self.unread else []
-        )
+        return [f"{self.path.name}: {plural(self.unread, 'line')} unreadable and ignored."] if self.unread else []
 
     @contextlib.contextmanager
     def writing(self) -> Iterator["Conversation"]:
@@ -361,24 +337,13 @@ class Conversation:
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, size)
-            raise _failed("written", self.path, error) from None
+            raise _not_written(self.path, error) from None
         self.lines.append(line)
 
     def sync(self) -> None:
         """Sync to disk, for `durability = "power"`. Blocking."""
         if self._descriptor is not None:
             os.fsync(self._descriptor)
-
-    def overview(self, updated: float) -> Overview:
-        return Overview(
-            conversation_id=self.conversation_id,
-            title=self.title,
-            created=self.header.created,
-            updated=updated,
-            messages=sum(isinstance(line.message, UserMessage) and not line.by for line in self.spoken),
-            delegations=len(self.started),
-            model=self.header.model,
-        )
 
 
 class Conversations:
@@ -391,35 +356,25 @@ class Conversations:
         self._principal = principal
 
     def new(self, title: str = "", *, model: str = "") -> Conversation:
+        """Its file appears with its first line."""
+        now = time.time()
+        name = f"conv_{new_session_id(now).removeprefix('sess_')}"
+        path = self._path(name)
+        header = Header(conversation_id=name, title=shorten_title(title), created=now, model=model, principal=self._principal)
         make_folder(self.root / ".remit")
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self.folder.is_symlink():
                 raise Failed(f"{self.folder} is a link.", advice="Remove it; remit makes a folder of that name.")
-            return self._create(shorten_title(title), model)
-        except OSError as error:
-            raise Unavailable(
-                f"No conversation can be kept in {self.folder}: {error.strerror}.",
-                code="STORE_UNAVAILABLE",
-                advice="Check free space and permissions.",
-            ) from None
-
-    def _create(self, title: str, model: str) -> Conversation:
-        """Its file appears with its first line."""
-        now = time.time()
-        name = f"conv_{new_session_id(now).removeprefix('sess_')}"
-        path = self.folder / f"{name}.jsonl"
-        header = Header(conversation_id=name, title=title, created=now, project=self.root.name, model=model, principal=self._principal)
-        with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
-            try:
+            with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
                 write_all(file.fileno(), encode_line(header))
-            except OSError:
-                path.unlink(missing_ok=True)
-                raise
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise _not_written(path, error) from None
         return Conversation(header=header, path=path)
 
     def open(self, named: str) -> Conversation:
-        """By its id, the beginning of it (with or without `conv_`), its last six letters, or `latest`."""
+        """By its id, a part of it, or `latest`."""
         return _read(self._path(self.find(named)))
 
     def latest(self) -> Conversation | None:
@@ -433,11 +388,18 @@ class Conversations:
     def list(self, limit: int = 1000) -> Sequence[Overview]:
         """Newest first; unreadable ones with the reason."""
         found = []
-        for updated, conversation_id in self._visible()[:limit]:
+        for updated, name in self._visible()[:limit]:
             try:
-                found.append(_read(self._path(conversation_id)).overview(updated))
+                one = _read(self._path(name))
+                messages = sum(isinstance(line.message, UserMessage) and not line.by for line in one.spoken)
+                found.append(
+                    Overview(
+                        conversation_id=name, title=one.title, created=one.header.created, updated=updated, messages=messages,
+                        delegations=len(one.started), model=one.header.model,
+                    )
+                )  # fmt: skip
             except RemitError as error:
-                found.append(Overview(conversation_id=conversation_id, title="", created=updated, updated=updated, fault=error.message))
+                found.append(Overview(conversation_id=name, title="", created=updated, updated=updated, fault=error.message))
         return found
 
     def _path(self, conversation_id: str) -> Path:
@@ -447,18 +409,15 @@ class Conversations:
         """The id of a name. Raises `Misused` with the candidates."""
         word = named.strip()
         ids = [conversation_id for _, conversation_id in self._visible()]
-        if word in ids:
-            return word
         if word in _LATEST and (own := next(filter(self._is_own, ids), None)) is not None:
             return own
-        is_sensible = bool(re.fullmatch(r"[a-z0-9_]{1,40}", word))
-        meant = [one for one in ids if is_sensible and (one.startswith((word, f"conv_{word}")) or one.rpartition("_")[2].startswith(word))]
-        if len(meant) == 1:
-            return meant[0]
-        if meant:
-            some = ", ".join(meant[:5]) + (" …" if len(meant) > 5 else "")
-            raise Misused(f"{word} could mean {len(meant)} conversations: {some}.", code="INVALID_TARGET", advice="Write more of the id.")
-        raise _unknown(word)
+        meant = [one for one in ids if word and word in one]
+        if len(meant) > 1:
+            advice = f"Write more of the id: {', '.join(meant[:5])}."
+            raise Misused(f"{word} could mean {len(meant)} conversations.", code="INVALID_TARGET", advice=advice)
+        if not meant:
+            raise _unknown(word)
+        return meant[0]
 
     def _visible(self) -> Sequence[tuple[float, str]]:
         """Conversations that the caller may open; others are not revealed."""
@@ -491,7 +450,9 @@ def _read(path: Path) -> Conversation:
         raise Failed(f"{path.name} is larger than a conversation can be ({MAX_BYTES} bytes).", advice=f"Move it away: {path}")
     lines: list[Line] = []
     unread = 0
-    for line in filter(bytes.strip, data.split(b"\n")):
+    for line in data.split(b"\n"):
+        if not line.strip() or line.startswith(_FORMER_KINDS):
+            continue
         try:
             lines.append(decode_line(line))
         except ValueError:

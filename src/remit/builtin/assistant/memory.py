@@ -23,7 +23,6 @@ KEPT_SHARE = 0.5
 LEAST_TOKENS = 400
 SUMMARY_SECONDS = 60.0
 _SUMMARY_CHARACTERS = 6000
-_PINNED_CHARACTERS = 1500
 _LINE_CHARACTERS = 1200
 _EXCERPT_CHARACTERS = 160
 _INSTRUCTIONS = (
@@ -57,16 +56,10 @@ def cut_of(messages: Sequence[Message], room: Room) -> int:
     """Where the kept part begins: at a message of the person if one is near, else at a reply, never at a result. 0: nothing is old enough
     to omit."""
     allowed = [number for number, message in enumerate(messages) if number and not isinstance(message, ToolResult)]
-    if not allowed:
-        return 0
     kept = int(room.tokens * KEPT_SHARE)
-    left, tails = 0, {}
-    for number in reversed(range(len(messages))):
-        left += tokens_of(messages[number : number + 1])
-        tails[number] = left
-    fitting = [number for number in allowed if tails[number] <= kept]
+    fitting = [number for number in allowed if tokens_of(messages[number:]) <= kept]
     said = [number for number in fitting if isinstance(messages[number], UserMessage)]
-    return said[0] if said else fitting[0] if fitting else allowed[-1]
+    return next(iter([*said, *fitting, *allowed[-1:]]), 0)
 
 
 async def summarize_messages(
@@ -100,10 +93,6 @@ def _lines_of(messages: Sequence[Message], characters: int) -> Iterator[str]:
                 yield f"Assistant called: {one_line(arguments, characters)}"
 
 
-def first_said(messages: Sequence[Message]) -> str:
-    return next((message.text for message in messages if isinstance(message, UserMessage)), "")
-
-
 # ---- memory
 
 _LEAST_SECONDS = 10.0
@@ -124,9 +113,7 @@ class Memory:
         self._message = message
         self.room = room
         self._now = now
-        compacted = conversation.compacted
-        self._summary = "" if compacted is None else compacted.summary
-        self._first = "" if compacted is None else first_said(conversation.messages[: compacted.count])
+        self._summary = conversation.compacted.summary if conversation.compacted is not None else ""
         history = history_of(conversation)
         self.messages = [message for _, message in history]
         """The start of the exchange; the message is its last entry."""
@@ -151,7 +138,6 @@ class Memory:
 
     async def _compact(self, models: Models, payer: Payer, seconds: float, messages: list[Message], at: int) -> None:
         old = messages[self._dropped : at]
-        self._first = self._first or first_said(old)
         seconds = seconds / 3 if seconds >= _LEAST_SECONDS else 0.0
         self._summary, by = await summarize_messages(models, payer, old, self._summary, self.room, seconds)
         self._dropped = at
@@ -162,23 +148,13 @@ class Memory:
         """The messages with a preamble in place of the omitted ones."""
         if not self._dropped and not self._summary:
             return messages
+        answered = f"[The message to be answered now:]\n{self._message}" if self._dropped > self._asked_at else "[End of the summary.]"
+        summary = shorten_middle(self._summary, self.room.summary_characters)
+        preamble = f"[The older part of this conversation is left out. It was summarised:]\n\n{summary}\n\n{answered}"
         first, *rest = messages[self._dropped :]
-        preamble = self._preamble()
         if isinstance(first, UserMessage):
             return [UserMessage(text=f"{preamble}\n\n{first.text}"), *rest]
         return [UserMessage(text=preamble), first, *rest]
-
-    def _preamble(self) -> str:
-        """The first message, the summary, and the message being answered, if that is omitted."""
-        room = self.room
-        pinned = max(100, min(_PINNED_CHARACTERS, room.tokens // 3))
-        parts = [
-            "[The older part of this conversation is left out. It was summarised:]",
-            f"The person began with: {shorten_middle(self._first, pinned)}" if self._first else "",
-            shorten_middle(self._summary, room.summary_characters),
-            f"[The message to be answered now:]\n{self._message}" if self._dropped > self._asked_at else "[End of the summary.]",
-        ]
-        return "\n\n".join(part for part in parts if part)
 
 
 def room_for(setting: int, window: int | None, overhead: int, characters: int) -> Room:

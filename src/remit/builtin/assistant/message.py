@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.agents.model.context_window import tokens_of_text
-from remit.agents.model.conversation import ConversationEnd, ConversationOptions, HandInSignal, offer_of, talk
+from remit.agents.model.conversation import ConversationOptions, HandInSignal, offer_of, talk
 from remit.builtin.assistant.conversations import CallLine, Conversation, MessageLine, StopLine, Turn, reply_of
 from remit.builtin.assistant.memory import Memory, room_for
 from remit.builtin.assistant.stream import ReplyStream
@@ -28,7 +28,7 @@ from remit.core.errors import Misused, OutOfTime, RemitError, Stopped
 from remit.core.jsonable import clean_text
 from remit.core.model_messages import Choice, EndReason, Message, Reply, ToolCall, ToolResult, UserMessage
 from remit.core.settings import Settings
-from remit.core.text import shorten_with_count
+from remit.core.text import plural, shorten_with_count
 from remit.models.client import Models
 from remit.runtime.reply import TOOL_UNAVAILABLE, error_of
 from remit.runtime.tool.delegate_tool import DelegateTool, Delegator
@@ -46,8 +46,6 @@ _SUMMARY_CHARACTERS = 300
 class Outcome:
     text: str
     """The reply so far."""
-    ended: EndReason | None
-    """Why the last reply ended; None: it is incomplete."""
     conversation_id: str
     delegations: tuple[dict[str, Any], ...]
 
@@ -59,41 +57,33 @@ class Outcome:
     def advice(self) -> str:
         return f"Continue the conversation {self.conversation_id}: it knows what was done"
 
-    def to_return(self) -> dict[str, Any]:
-        if self.ended is EndReason.REFUSED:
+    def to_return(self, ended: EndReason) -> dict[str, Any]:
+        if ended is EndReason.REFUSED:
             return self.build_unfinished("failed", "The model's provider refused to answer.", "Ask in other words.")
         if not self.text.strip():
             return self.build_unfinished("failed", "The model's answer is empty.", f"{self.advice}, or choose another model.")
-        if self.ended is EndReason.LENGTH:
+        if ended is EndReason.LENGTH:
             return self.build_unfinished("partial", "The answer was cut off at the model's maximum length.", f"{self.advice}.")
-        return {"status": "completed", "summary": self._summary(), "artifacts": [], "data": self.data}
+        said = shorten_with_count(" ".join(_MARKUP.sub(" ", self.text[:8000]).split()), _SUMMARY_CHARACTERS).rstrip(".")
+        summary = f"{said}. {self._count_delegations()}"
+        if not said or summary_warnings(summary):
+            summary = f"The answer has {len(self.text.split())} words. {self._count_delegations()}"
+        return {"status": "completed", "summary": summary, "artifacts": [], "data": self.data}
 
     def build_unfinished(
         self, status: str, message: str, recommendation: str, type_: str = "execution", code: str = "UNKNOWN_ERROR"
     ) -> dict[str, Any]:
-        error = {"type": type_, "message": message, "code": code, "recoverable": True, "recommendation": recommendation}
-        return self.build_failed(status, error)
-
-    def build_failed(self, status: str, error: dict[str, Any]) -> dict[str, Any]:
         return {
             "status": status,
-            "summary": shorten_with_count(f"{error['message']} {self._count_delegations()}"),
+            "summary": shorten_with_count(f"{message} {self._count_delegations()}"),
             "artifacts": [],
-            "errors": [error],
-            "next_steps": error["recommendation"],
+            "errors": [{"type": type_, "message": message, "code": code, "recoverable": True, "recommendation": recommendation}],
+            "next_steps": recommendation,
             "data": self.data,
         }
 
-    def _summary(self) -> str:
-        """The beginning of the reply without markup, and the number of delegations."""
-        said = shorten_with_count(" ".join(_MARKUP.sub(" ", self.text[:8000]).split()), _SUMMARY_CHARACTERS)
-        made = self._count_delegations()
-        words = f"{said}{'' if said.endswith(('.', '!', '?', ')')) else '.'} {made}"
-        return f"The answer has {len(self.text.split())} words. {made}" if not said or summary_warnings(words) else words
-
     def _count_delegations(self) -> str:
-        count = len(self.delegations)
-        return f"It made {count} delegation{'' if count == 1 else 's'}." if count else "Nothing was delegated."
+        return f"It made {plural(len(self.delegations), 'delegation')}." if self.delegations else "Nothing was delegated."
 
 
 # ---- instructions
@@ -219,21 +209,12 @@ async def complete_turn(
         text, is_error = await _recorded_result(records, session_id, shown)
         result = ToolResult(call_id=call.call_id, name=call.name, text=text, is_error=is_error)
         conversation.append(MessageLine(at=now(), message=result, session_id=session_id))
-    last = conversation.spoken[-1] if conversation.spoken else None
-    if last is not None and not (isinstance(last.message, Reply) and not last.message.calls):
-        stopped = conversation.stopped or _last_stopped(conversation)
+    last = conversation.spoken[-1].message if conversation.spoken else None
+    if last is not None and (not isinstance(last, Reply) or last.calls):
+        turn = next((number for number, line in enumerate(reversed(conversation.lines)) if isinstance(line, Turn)), 0)
+        stopped = next((line for line in conversation.lines[-turn - 1 :] if isinstance(line, StopLine)), None)
         reply = reply_of(stopped) if stopped is not None else Reply(text=NO_ANSWER)
         conversation.append(MessageLine(at=now(), message=reply, stopped=stopped.why if stopped is not None else "interrupted"))
-
-
-def _last_stopped(conversation: Conversation) -> StopLine | None:
-    """Of the turn being ended; results may have been added after it."""
-    for line in reversed(conversation.lines):
-        if isinstance(line, StopLine):
-            return line
-        if isinstance(line, Turn) or (isinstance(line, MessageLine) and not isinstance(line.message, ToolResult)):
-            return None
-    return None
 
 
 def _open_calls(conversation: Conversation) -> list[tuple[ToolCall, str]]:
@@ -346,61 +327,52 @@ class MessageRun:
         )
         try:
             async with self._limit.timeout:
-                return self._outcome(await talk(held)).to_return()
+                talked = await talk(held)
+                return self._outcome(talked.text).to_return(talked.ended)
         except TimeoutError:
             if not self._limit.timeout.expired():
                 raise
-            raise self._end_early(f"the time for one message was over after {self._limit.elapsed:.0f} s") from None
+            raise self._end_early() from None
         except OutOfTime as early:
             if early.code != "BUDGET_EXCEEDED":
-                raise self._end_early(f"the time was over after {self._limit.elapsed:.0f} s") from None
+                raise self._end_early() from None
             self._stop(early.message)
-            outcome = self._outcome(None, self._stream.said)
+            outcome = self._outcome(self._stream.said)
             advice = f"{outcome.advice}, under a larger budget."
             answer = outcome.build_unfinished("partial", early.message, advice, "budget", early.code)
             raise OutOfTime(early.message, code=early.code, answer=answer) from None
         except Stopped:
             self._stop("it was stopped")
             raise
-        except RemitError as error:
+        except RemitError as error:  # no model answered
             self._stop(error.message)
-            return self._give_up(error, self._outcome(None))
+            info, outcome = error_of(error, self.spec), self._outcome("")
+            status = "blocked" if error.code == TOOL_UNAVAILABLE else "partial" if outcome.delegations else "failed"
+            advice = f"{info.recommendation.rstrip()} {outcome.advice}."
+            return outcome.build_unfinished(status, info.message, advice, info.type, info.code)
         except asyncio.CancelledError:
             self._stop("it was cancelled" if self.ctx.remaining > 0 else "its deadline was reached")
             raise
-        except BaseException:
-            self._stop("an unexpected error occurred")
-            raise
 
-    def _end_early(self, why: str) -> OutOfTime:
+    def _end_early(self) -> OutOfTime:
+        why = f"the time for one message was over after {self._limit.elapsed:.0f} s"
         self._stop(why)
         for known in self.delegations.values():
             if known["success"] is None:
                 known |= {"taskState": "CANCELLED", "success": False}
-        outcome = self._outcome(None, self._stream.said)
+        outcome = self._outcome(self._stream.said)
         advice = f'{outcome.advice}: remit ask --conversation {outcome.conversation_id} "go on". More time: [assistant] message_seconds.'
-        return OutOfTime(
-            why, answer=outcome.build_unfinished("partial", f"The assistant was stopped: {why}.", advice, "timeout", "TIMEOUT")
-        )
-
-    def _give_up(self, error: RemitError, outcome: Outcome) -> dict[str, Any]:
-        """No model answered."""
-        info = error_of(error, self.spec).to_dict()
-        info["recommendation"] = f"{info['recommendation'].rstrip()} {outcome.advice}."
-        return outcome.build_failed("blocked" if error.code == TOOL_UNAVAILABLE else "partial" if outcome.delegations else "failed", info)
+        message = f"The assistant was stopped: {why}."
+        return OutOfTime(why, answer=outcome.build_unfinished("partial", message, advice, "timeout", "TIMEOUT"))
 
     def _stop(self, why: str) -> None:
         """Keep the reply so far, with the reason. If that fails, the first error is more important."""
         with contextlib.suppress(RemitError):
             self.conversation.append(StopLine(at=self.tools.now(), text=self._stream.said, why=clean_text(" ".join(why.split()))[:500]))
 
-    def _outcome(self, talked: ConversationEnd | None, said: str = "") -> Outcome:
-        return Outcome(
-            text=said if talked is None else talked.text,
-            ended=None if talked is None else talked.ended,
-            conversation_id=self.conversation.conversation_id,
-            delegations=tuple(self.delegations.values()),
-        )
+    def _outcome(self, text: str) -> Outcome:
+        delegations = tuple(self.delegations.values())
+        return Outcome(text=text, conversation_id=self.conversation.conversation_id, delegations=delegations)
 
     async def _keep(self, message: Message) -> None:
         by = "remit" if isinstance(message, UserMessage) else ""

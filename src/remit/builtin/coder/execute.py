@@ -57,7 +57,7 @@ async def execute_code(
     ] = None,
 ) -> dict[str, object]:
     """Run Python, JavaScript or shell code in a sandbox: no network, no files but those taken in, limits on everything."""
-    from remit.builtin.coder.execution import ExecutionResult, OutputStreams, read_inputs
+    from remit.builtin.coder.execution import OutputStreams, build_execution_return, read_inputs
     from remit.system.sandbox import probe, recipes
     from remit.system.sandbox.boxes import Job
     from remit.system.sandbox.run import run
@@ -89,9 +89,8 @@ async def execute_code(
     out = ctx.scratch / "files"
     ran = await run(job, offer, hear=streams.hear, choose=output_filter(outputs, limits), out=out)
     streams.finish()
-    stdout, stderr = streams.text("stdout"), streams.text("stderr")
-    result = ExecutionResult(job=job, ran=ran, offer=offer, stdout=stdout, stderr=stderr, is_deadline=is_deadline)
-    return result.as_return(lambda left: _declare(ctx, out / left.name, left.size))
+    left = [{"name": one.name, "path": _declare(ctx, out / one.name, one.size), "sizeBytes": one.size} for one in ran.ended.files]
+    return build_execution_return(job, ran, offer, streams, left, is_deadline=is_deadline)
 
 
 def _seconds(ctx: Context, timeout: float | None) -> tuple[float, bool]:

@@ -4,10 +4,9 @@ import codecs
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from remit.builtin.worker.workspace import act_at, build_return, error_dict, format_size
+from remit.builtin.worker.workspace import act_at, build_return, error_dict
 from remit.core.context import Context
 from remit.core.errors import Misused
 from remit.core.policy import Effect
@@ -17,7 +16,7 @@ from remit.system.sandbox.boxes import Job
 from remit.system.sandbox.probe import Offer
 from remit.system.sandbox.recipes import MEBIBYTE
 from remit.system.sandbox.run import RunResult
-from remit.system.sandbox.wire import LeftFile, is_plain
+from remit.system.sandbox.wire import is_plain
 
 MOST_FILES = 200
 MOST_BYTES = 64 * MEBIBYTE
@@ -96,121 +95,71 @@ class OutputStreams:
 # ---- how it ended
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionResult:
-    job: Job
-    ran: RunResult
-    offer: Offer
-    stdout: str
-    stderr: str
-    is_deadline: bool
-    """Whether its time limit was the rest of the delegation's time."""
+_ENDED = {
+    "time": ("it may run for {0.seconds:g} s", ""),
+    "memory": ("all its processes may use {0.memory_bytes:,} bytes of memory", "Give it more in memory_mb, or have the code use less."),
+    "processes": ("it may have {0.processes} processes", "Give it more in processes, or have the code start fewer."),
+    "output": ("{0.output_bytes:,} bytes of its output are kept", "Have the code write to a file, which is brought out whole."),
+    "disk": (
+        "its files may use {0.disk_bytes:,} bytes, and be {0.files:,} in number", "Give it more in disk_mb, or have the code write less.",
+    ),
+}  # fmt: skip
+"""What each limit allows, and what to do about it."""
 
-    @property
-    def hits(self) -> list[str]:
-        ended = self.ran.ended
-        tail = self.stderr[-2000:] if ended.exit_code != 0 else ""
-        seen = [name for name, signs in _SIGNS.items() if any(sign in tail for sign in signs)]
-        cut = ["output"] if self.ran.is_cut else []
-        return sorted({*ended.hits, *seen, *cut, *([ended.killed_by] if ended.killed_by else [])})
 
-    def as_return(self, declare: Callable[[LeftFile], str]) -> dict[str, Any]:
-        ended = self.ran.ended
-        files = [{"name": left.name, "path": declare(left), "sizeBytes": left.size} for left in ended.files]
-        status, errors = self._verdict()
-        summary = f"{self._describe_end()} {self._describe_output(len(files))}"
-        notes = [
-            f"Files: {', '.join(left.name for left in ended.files[:5])}." if ended.files else "",
-            f"{plural(ended.left_there, 'file')} stayed in the sandbox." if ended.left_there else "",
-        ]
-        return build_return(summary, self._data(files), *filter(None, notes), status=status, errors=errors)
-
-    def _verdict(self) -> tuple[str, list[dict[str, Any]]]:
-        ended = self.ran.ended
-        if ended.killed_by == "time":
-            advice = "Give the delegation a longer timeout." if self.is_deadline else "Give it more milliseconds in timeout, or less to do."
-            return "partial", [error_dict("timeout", "TIMEOUT", self._describe_end(), advice)]
-        if ended.killed_by:
-            return "failed", [error_dict("execution", LIMIT_EXCEEDED, self._describe_end(), _MORE[ended.killed_by])]
-        if ended.exit_code == 0:
-            return "completed", []
-        hits = [hit for hit in self.hits if hit != "output"]
-        message = self._describe_end() + (f" It ran into the limit of {hits[0]}." if hits else "")
-        last = self.stderr.strip().rpartition("\n")[2][:300]
-        advice = _MORE[hits[0]] if hits else "Read stderr in the data, fix the code and run it again."
-        advice += "" if hits or self.job.network else " The sandbox has no network."
-        return "failed", [error_dict("execution", LIMIT_EXCEEDED if hits else "BUILD_ERROR", f"{message} {last}".rstrip(), advice)]
-
-    def _describe_end(self) -> str:
-        ended, name = self.ran.ended, _NAMES[self.job.language]
-        took = f"{ended.milliseconds / 1000:,.2f} s"
-        if ended.killed_by:
-            return f"The {name} code was ended after {took}: {self._describe_limit(ended.killed_by)}."
-        if ended.signal:
-            return f"The {name} code was ended by {_signal(ended.signal)} after {took}."
-        return f"The {name} code ended with exit code {ended.exit_code} after {took}."
-
-    def _describe_limit(self, limit: str) -> str:
-        limits = self.job.limits
-        return {
-            "time": f"it may run for {limits.seconds:g} s",
-            "memory": f"all its processes may use {limits.memory_bytes // MEBIBYTE} MB of memory together",
-            "processes": f"it may have {limits.processes} processes",
-            "output": f"it wrote without end, and {format_size(limits.output_bytes)} are kept",
-            "disk": f"its files may use {limits.disk_bytes // MEBIBYTE} MB, and be {limits.files:,} in number",
-        }[limit]
-
-    def _describe_output(self, files: int) -> str:
-        streams = [
-            f"{plural(len(text), 'character')} to {name}" for name, text in (("stdout", self.stdout), ("stderr", self.stderr)) if text
-        ]
-        written = f"It wrote {' and '.join(streams)}" if streams else "It wrote nothing"
-        cut = ", more than is kept" if self.ran.is_cut else ""
-        return f"{written}{cut}, and left {plural(files, 'file') if files else 'no files'}."
-
-    def _data(self, files: list[dict[str, Any]]) -> dict[str, Any]:
-        ended, limits = self.ran.ended, self.job.limits
-        return {
-            "language": self.job.language,
-            "exitCode": ended.exit_code,
-            "signal": _signal(ended.signal) if ended.signal else None,
-            "stdout": self.stdout,
-            "stderr": self.stderr,
-            "truncated": self.ran.is_cut,
-            "durationMs": ended.milliseconds,
-            "timedOut": ended.killed_by == "time",
-            "killedBy": ended.killed_by or None,
-            "limitsHit": self.hits,
-            "peakMemoryBytes": ended.peak_bytes or None,  # a run too short to be measured
-            "files": files,
-            "filesNotBroughtOut": ended.left_there,
-            "sandbox": {
-                "stack": self.offer.stack,
-                "bubblewrap": self.offer.has_bubblewrap,
-                "landlock": self.offer.landlock,
-                "seccomp": self.offer.seccomp,
-                "network": self.job.network,
-                "limits": {
-                    "timeoutMs": int(limits.seconds * 1000),
-                    "memoryBytes": limits.memory_bytes,
-                    "processes": limits.processes,
-                    "outputBytes": limits.output_bytes,
-                    "diskBytes": limits.disk_bytes,
-                },
+def build_execution_return(
+    job: Job, ran: RunResult, offer: Offer, streams: OutputStreams, files: list[dict[str, Any]], *, is_deadline: bool
+) -> dict[str, Any]:
+    """`is_deadline`: whether the time limit was the rest of the delegation's time."""
+    ended, limits, stderr = ran.ended, job.limits, streams.text("stderr")
+    tail = stderr[-2000:] if ended.exit_code != 0 else ""
+    seen = {name for name, signs in _SIGNS.items() if any(sign in tail for sign in signs)}
+    hits = sorted({*ended.hits, *seen, *(["output"] if ran.is_cut else []), *([ended.killed_by] if ended.killed_by else [])})
+    how = f"ended with exit code {ended.exit_code}"
+    if ended.killed_by:
+        how = f"was ended: {_ENDED[ended.killed_by][0].format(limits)}"
+    elif ended.signal:
+        how = f"was ended by {_signal(ended.signal)}"
+    summary = f"The {_NAMES[job.language]} code {how}. It took {ended.milliseconds / 1000:,.2f} s and left {plural(len(files), 'file')}."
+    status, errors = "completed", []
+    if ended.killed_by == "time":
+        advice = "Give the delegation a longer timeout." if is_deadline else "Give it more milliseconds in timeout, or less to do."
+        status, errors = "partial", [error_dict("timeout", "TIMEOUT", summary, advice)]
+    elif ended.killed_by or ended.exit_code != 0:
+        hit = ended.killed_by or next((one for one in hits if one != "output"), "")
+        last = "" if ended.killed_by else stderr.strip().rpartition("\n")[2][:300]
+        advice = "Read stderr in the data, fix the code and run it again." + ("" if job.network else " The sandbox has no network.")
+        message = f"{summary} {f'It ran into the limit of {hit}. ' if hit and not ended.killed_by else ''}{last}".rstrip()
+        code, advice = (LIMIT_EXCEEDED, _ENDED[hit][1]) if hit else ("BUILD_ERROR", advice)
+        status, errors = "failed", [error_dict("execution", code, message, advice)]
+    data = {
+        "language": job.language,
+        "exitCode": ended.exit_code,
+        "signal": _signal(ended.signal) if ended.signal else None,
+        "stdout": streams.text("stdout"),
+        "stderr": stderr,
+        "truncated": ran.is_cut,
+        "durationMs": ended.milliseconds,
+        "timedOut": ended.killed_by == "time",
+        "killedBy": ended.killed_by or None,
+        "limitsHit": hits,
+        "peakMemoryBytes": ended.peak_bytes or None,  # a run too short to be measured
+        "files": files,
+        "filesNotBroughtOut": ended.left_there,
+        "sandbox": {
+            "stack": offer.stack,
+            "network": job.network,
+            "limits": {
+                "timeoutMs": int(limits.seconds * 1000),
+                "memoryBytes": limits.memory_bytes,
+                "processes": limits.processes,
+                "outputBytes": limits.output_bytes,
+                "diskBytes": limits.disk_bytes,
             },
-        }
-
-
-_MORE = {
-    "memory": "Give it more in memory_mb, or have the code use less.",
-    "processes": "Give it more in processes, or have the code start fewer.",
-    "output": "Have the code write to a file, which is brought out whole.",
-    "disk": "Give it more in disk_mb, or have the code write less.",
-}
+        },
+    }
+    return build_return(summary, data, status=status, errors=errors)
 
 
 def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"

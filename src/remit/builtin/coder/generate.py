@@ -7,8 +7,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -17,7 +16,7 @@ from remit.agents.function import FunctionAgent, agent
 from remit.builtin.coder.syntax import OWN_PARSERS, Fault, language_of, parse_files
 from remit.builtin.worker.workspace import error_dict
 from remit.core.context import Context
-from remit.core.errors import ErrorInfo, Failed, Misused, OutOfTime, Unavailable
+from remit.core.errors import Failed, Misused, OutOfTime, Unavailable
 from remit.core.protected_paths import protection_of
 from remit.core.request import call
 from remit.core.result import Status
@@ -70,14 +69,10 @@ def make_generate_code(on: str | None, models: TextModel) -> FunctionAgent:
 
 def _split_names(files: list[str] | str | None) -> list[str]:
     """One file may be given as text, several separated by commas."""
-    named = [part.strip() for part in files.split(",")] if isinstance(files, str) else files or []
-    named = list(dict.fromkeys(name for name in named if name.strip()))
+    named = files.split(",") if isinstance(files, str) else files or []
+    named = list(dict.fromkeys(name.strip() for name in named if name.strip()))
     if len(named) > FILES_SHOWN:
-        raise Misused(
-            f"files: {len(named)} were given, at most {FILES_SHOWN} are shown to a model.",
-            code="INVALID_PARAMETERS",
-            advice="Name those that matter most.",
-        )
+        raise Misused(f"files: {len(named)} were given, at most {FILES_SHOWN} are shown to a model.", advice="Name those that matter most.")
     return named
 
 
@@ -142,39 +137,32 @@ async def compose(models: TextModel, ctx: Context, prompt: str) -> GeneratedFile
     heard = await _ask(models, ctx, prompt)
     if heard.code == "BUDGET_EXCEEDED":
         raise OutOfTime(f"No model wrote the code: {heard.fault}.", code=heard.code, advice=heard.advice)
-    if heard.is_cut:
-        raise _bad_answer("What the model wrote was cut off before its end: it is longer than one answer may be.", "Ask for less at once.")
     if heard.fault:
         advice = heard.advice or "See `remit doctor`, or set generate_on to a coding agent."
         raise Unavailable(f"No model wrote the code: {heard.fault}.", code=heard.code, advice=advice)
+    if heard.is_cut:
+        raise _bad_answer("What the model wrote was cut off before its end: it is longer than one answer may be.")
     files, notes = await off_loop(read_files, heard.text)
-    parsed = await parse_files(files, SHARE * ctx.remaining)
-    first = GeneratedFiles(files=files, by=heard.model, notes=notes, parsed=parsed)
+    first = GeneratedFiles(files=files, by=heard.model, notes=notes, parsed=await parse_files(files, SHARE * ctx.remaining))
     if not first.faults:
         return first
     ctx.progress(f"{len(first.faults)} of {len(files)} files do not parse; the model is asked to repair them")
-    again = await _ask(models, ctx, _repair(prompt, files, first.faults))
-    if again.fault or again.is_cut:
-        return first
+    listed = "\n".join(f"- {path}: {fault}" for path, fault in first.faults.items())
+    broken = "\n\n".join(fence_untrusted(files[path], file=path) for path in first.faults)
+    asked = f"## These files that you wrote do not parse\n\n{listed}\n\n{broken}\n\nWrite these files again, whole and repaired."
+    again = await _ask(models, ctx, f"{prompt}\n\n{asked}")
     try:
-        mended, more = await off_loop(read_files, again.text)
+        mended, _ = ({}, "") if again.fault or again.is_cut else await off_loop(read_files, again.text)
     except Failed:
         return first
     # Only broken files are replaced: files that parsed before are kept.
     files = {**files, **{path: text for path, text in mended.items() if path in first.faults}}
-    repaired = await parse_files(files, SHARE * ctx.remaining)
-    return GeneratedFiles(files=files, by=heard.model, notes=notes or more, repaired=True, parsed=repaired)
+    return replace(first, files=files, repaired=bool(mended), parsed=await parse_files(files, SHARE * ctx.remaining))
 
 
 async def _ask(models: TextModel, ctx: Context, prompt: str) -> TextAnswer:
     seconds = min(MOST_SECONDS, SHARE * ctx.remaining)
     return await ask_optional(models, ctx, prompt, instructions=_INSTRUCTIONS, seconds=seconds, schema=SCHEMA)
-
-
-def _repair(prompt: str, files: Mapping[str, str], faults: Mapping[str, Fault]) -> str:
-    listed = "\n".join(f"- {path}: {fault}" for path, fault in faults.items())
-    broken = "\n\n".join(fence_untrusted(files[path], file=path) for path in faults)
-    return f"{prompt}\n\n## These files that you wrote do not parse\n\n{listed}\n\n{broken}\n\nWrite these files again, whole and repaired."
 
 
 def read_files(text: str) -> tuple[dict[str, str], str]:
@@ -185,30 +173,25 @@ def read_files(text: str) -> tuple[dict[str, str], str]:
     for one in listed if isinstance(listed, list) else ():
         path, content = (one.get("path"), one.get("content")) if isinstance(one, dict) else (None, None)
         if isinstance(path, str) and isinstance(content, str):
-            text = whole_text(content)
-            files[check_path(path)] = text if text.endswith("\n") or not text else f"{text}\n"
-    if not files:
-        raise _bad_answer("The model wrote no file.", "Say in the specification what files are wanted.")
-    if len(files) > MOST_FILES:
-        raise _bad_answer(f"The model wrote {len(files)} files; the maximum is {MOST_FILES}.", "Ask for less at once.")
+            files[check_path(path)] = _whole_text(content.rstrip("\n") + "\n" if content.strip() else "")
+    if not 0 < len(files) <= MOST_FILES:
+        raise _bad_answer(f"The model wrote {len(files)} files; it can write 1 to {MOST_FILES}.")
     if folder := next((path for path in files if any(other.startswith(f"{path}/") for other in files)), None):
-        raise _bad_answer(f"The model named {folder} as a file and as a folder.", "Ask again.")
-    return files, whole_text(notes)[:4000] if isinstance(notes, str) else ""
+        raise _bad_answer(f"The model named {folder} as a file and as a folder.")
+    return files, _whole_text(notes)[:4000] if isinstance(notes, str) else ""
 
 
-def whole_text(text: str) -> str:
+def _whole_text(text: str) -> str:
     """Valid UTF-8: JSON can contain half a surrogate pair."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def check_path(name: str) -> str:
-    """A plain relative path: a model's names are untrusted."""
+    """A plain relative path that is not protected: a model's names are untrusted."""
     bare = name.strip().removeprefix("./")
-    parts = bare.split("/")
-    if not all(map(_is_plain, parts)) or len(bare) > LONGEST_PATH or re.match(r"[A-Za-z]:|~", bare):
-        raise _bad_answer(f"The model named a file {name[:100]!r}, which is not a plain path in the project.", "Ask again.")
-    if protection_of(bare) is not None:
-        raise _bad_answer(f"The model named a file {name[:100]!r}, which is protected.", "Ask again; a person changes such files.")
+    is_plain = all(map(_is_plain, bare.split("/"))) and len(bare) <= LONGEST_PATH and not re.match(r"[A-Za-z]:|~", bare)
+    if not is_plain or protection_of(bare) is not None:
+        raise _bad_answer(f"The model named a file {name[:100]!r}, which is not a plain path in the project, or is protected.")
     return bare
 
 
@@ -217,28 +200,46 @@ def _is_plain(part: str) -> bool:
     return is_name and part not in ("", ".", "..")
 
 
-def _bad_answer(message: str, advice: str) -> Failed:
-    return Failed(message, code="VALIDATION_FAILED", advice=advice)
+def _bad_answer(message: str) -> Failed:
+    return Failed(message, code="VALIDATION_FAILED", advice="Ask again, or for less at once.")
 
 
 # ---- into the workspace
 
 
-@dataclass(slots=True, kw_only=True)
-class PlacedFiles:
-    taken: list[str]
-    """Files that were there before, and are not replaced."""
-    written: list[str] = field(default_factory=list)
-    kept: dict[str, str] = field(default_factory=dict)
-    """Path in the delegation's own folder, by the intended path."""
-    errors: list[ErrorInfo] = field(default_factory=list)
-
-
 async def generate_files(ctx: Context, models: TextModel, specification: str, files: Sequence[str], *, overwrite: bool) -> dict[str, Any]:
     """From the specification to files of the workspace, as a return. `files`: those that the model sees."""
     composed = await compose(models, ctx, "\n\n".join([specification, *await _read_shown(ctx, files)]))
-    placed = await place(ctx, composed.files, composed.by, overwrite=overwrite)
-    return _build_return(composed, placed)
+    taken = await off_loop(lambda: [path for path in composed.files if not overwrite and os.path.lexists(ctx.workspace / path)])
+    written, errors = await _write(ctx, {path: text for path, text in composed.files.items() if path not in taken}, composed.by)
+    kept = await off_loop(lambda: _keep(ctx, {path: text for path, text in composed.files.items() if path not in written}, composed.by))
+    for path in composed.surely_broken[:1]:
+        message = f"{path} does not parse, also after one repair: {composed.faults[path]}."
+        errors.append(error_dict("validation", "VALIDATION_FAILED", message, "Fix it by hand, or ask for less at once."))
+    if taken:
+        message = f"{list_some(taken, 5)} already there: not replaced."
+        advice = "Give overwrite=true to have such files replaced, or move what was kept in the delegation's own folder."
+        errors.append(error_dict("validation", "FILE_EXISTS", message, advice))
+    shown = [
+        {
+            "path": path,
+            "language": language_of(path, text) or "text",
+            "parses": path not in composed.faults if path in composed.parsed else None,
+            **({"fault": str(composed.faults[path])} if path in composed.faults else {}),
+            "characters": len(text),
+            "written": path in written,
+            **({"keptAt": kept[path]} if path in kept else {}),
+        }
+        for path, text in composed.files.items()
+    ]
+    broken = f" {plural(len(composed.faults), 'file')} with syntax errors." if composed.faults else ""
+    summary = f"{composed.by or 'A model'} wrote {plural(len(shown), 'file')}; {len(written)} of them in place.{broken} Nothing was run."
+    return {
+        "status": "partial" if errors else "completed",
+        "summary": summary,
+        "data": {"by": composed.by, "files": shown, "notes": composed.notes, "repaired": composed.repaired},
+        "errors": errors,
+    }
 
 
 async def _read_shown(ctx: Context, files: Sequence[str]) -> list[str]:
@@ -246,76 +247,35 @@ async def _read_shown(ctx: Context, files: Sequence[str]) -> list[str]:
     listed = call("worker.list_files", parameters={"path": ".", "max_results": MOST_LISTED})
     reads = [call("worker.read_file", parameters={"path": path, "limit": MOST_SHOWN}) for path in files]
     listing, *answers = await ctx.gather(listed, *reads, limit=_AT_ONCE)
-    shown: list[str] = []
+    names = [one["path"] for one in listing.data["entries"] if one["type"] == "file"] if listing.ok else []
+    shown = [f"## Files of the project\n\n{fence_untrusted(chr(10).join(names))}"] if names else []
     for path, answer in zip(files, answers, strict=True):
-        text = answer.data.get("content") if isinstance(answer.data, dict) else None
-        if answer.status is not Status.COMPLETED or not isinstance(text, str):
-            why = answer.errors[0].message if answer.errors else answer.summary
-            raise Misused(f"{path} cannot be shown to a model: {why}", code="INVALID_PARAMETERS", advice="Name files of the project.")
-        shown.append(fence_untrusted(text, file=path))
-    entries = listing.data.get("entries", []) if isinstance(listing.data, dict) else []
-    names = [str(one["path"]) for one in entries if isinstance(one, dict) and one.get("type", "file") == "file" and "path" in one]
-    listed_names = [f"## Files of the project\n\n{fence_untrusted(chr(10).join(names[:MOST_LISTED]))}"] if names else []
-    return [*listed_names, *shown]
+        if not answer.ok:
+            raise Misused(f"{path} cannot be shown to a model: {answer.errors[0].message}", advice="Name files of the project.")
+        shown.append(fence_untrusted(answer.data["content"], file=path))
+    return shown
 
 
-def _build_return(composed: GeneratedFiles, placed: PlacedFiles) -> dict[str, Any]:
-    words = f"{composed.by or 'A model'} wrote {plural(len(composed.files), 'file')}; {len(placed.written)} of them in place."
-    words += f" {plural(len(composed.faults), 'file')} with syntax errors." if composed.faults else ""
-    words += " Nothing was run."
-    errors = [error.to_dict() for error in placed.errors]
-    for path in composed.surely_broken[:1]:
-        message = f"{path} does not parse, also after one repair: {composed.faults[path]}."
-        errors.append(error_dict("validation", "VALIDATION_FAILED", message, "Fix it by hand, or ask for less at once."))
-    if placed.taken:
-        message = f"{list_some(placed.taken, 5)} already there: not replaced."
-        advice = "Give overwrite=true to have such files replaced, or move what was kept in the delegation's own folder."
-        errors.append(error_dict("validation", "FILE_EXISTS", message, advice))
-    files = [
-        {
-            "path": path,
-            "language": language_of(path, text) or "text",
-            "parses": path not in composed.faults if path in composed.parsed else None,
-            **({"fault": str(composed.faults[path])} if path in composed.faults else {}),
-            "characters": len(text),
-            "written": path in placed.written,
-            **({"keptAt": placed.kept[path]} if path in placed.kept else {}),
-        }
-        for path, text in composed.files.items()
+async def _write(ctx: Context, files: Mapping[str, str], by: str) -> tuple[list[str], list[dict[str, Any]]]:
+    """The written files, and the errors of the others."""
+    ctx.progress(f"Writing {plural(len(files), 'file')}")
+    requests = [
+        call("worker.write_file", parameters={"path": path, "content": text, "create_parents": True}) for path, text in files.items()
     ]
-    return {
-        "status": "partial" if errors else "completed",
-        "summary": words,
-        "data": {"by": composed.by, "files": files, "notes": composed.notes, "repaired": composed.repaired},
-        "errors": errors,
-    }
+    answers = dict(zip(files, await ctx.gather(*requests, limit=_AT_ONCE), strict=True))
+    written = [path for path, answer in answers.items() if answer.ok]
+    for path in written:
+        ctx.artifact(path, "implementation", f"Written by {by}.")
+    return written, [answer.errors[0].to_dict() for answer in answers.values() if not answer.ok]
 
 
-async def place(ctx: Context, files: Mapping[str, str], by: str, *, overwrite: bool) -> PlacedFiles:
-    taken = await off_loop(lambda: [path for path in files if not overwrite and os.path.lexists(ctx.workspace / path)])
-    placed = PlacedFiles(taken=taken)
-    wanted = [path for path in files if path not in taken]
-    ctx.progress(f"Writing {plural(len(wanted), 'file')}")
-    requests = [call("worker.write_file", parameters={"path": path, "content": files[path], "create_parents": True}) for path in wanted]
-    for path, answer in zip(wanted, await ctx.gather(*requests, limit=_AT_ONCE), strict=True):
-        if answer.status is Status.COMPLETED:
-            placed.written.append(path)
-            ctx.artifact(path, "implementation", f"Written by {by}.")
-        else:
-            placed.errors += answer.errors[:1]
-    left = [path for path in files if path not in placed.written]
-    for path, where in (await off_loop(lambda: keep_files(ctx.scratch, {path: files[path] for path in left}))).items():
-        placed.kept[path] = str(where.relative_to(ctx.root) if where.is_relative_to(ctx.root) else where)
-        ctx.artifact(where, "implementation", f"Written by {by}; meant for {path}.")
-    return placed
-
-
-def keep_files(folder: Path, files: Mapping[str, str]) -> dict[str, Path]:
-    """Below the folder of this delegation and nowhere else."""
+def _keep(ctx: Context, files: Mapping[str, str], by: str) -> dict[str, str]:
+    """Files that were not written in place, below the folder of this delegation."""
     kept = {}
     for name, text in files.items():
-        path = folder / KEPT / name
+        path = ctx.scratch / KEPT / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-        kept[name] = path
+        kept[name] = str(path.relative_to(ctx.root) if path.is_relative_to(ctx.root) else path)
+        ctx.artifact(path, "implementation", f"Written by {by}; meant for {name}.")
     return kept

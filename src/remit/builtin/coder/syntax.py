@@ -1,11 +1,12 @@
 """Whether a file parses: Python, JSON, TOML and YAML by their own parsers, other languages by their tree-sitter grammar.
 
-Hostile text can make a grammar run for hours or crash. Everything except Python and JSON is therefore parsed in a separate process, which
-is killed when its time is up. A file that it did not reach counts as not tried."""
+Hostile text can make a parser run for hours or crash, so files are parsed in a separate process, which is killed when its time is up.
+A file that it did not reach counts as not tried."""
 
 import ast
 import asyncio
 import json
+import re
 import resource
 import signal
 import sys
@@ -17,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from remit.core.languages import BY_EXTENSION
-from remit.system.threads import off_loop
 
 MAX_SECONDS = 15
 MAX_MEMORY_BYTES = 4 << 30
@@ -30,9 +30,9 @@ _GRAMMARS = {name.lower(): name for name in ("JavaScript", "TypeScript", "TSX", 
 EMPTY = "the file is empty"
 OWN_PARSERS = frozenset({"python", "json", "toml", "yaml"})
 """Parsers that are never older than the language."""
-_IN_PROCESS = frozenset({"python", "json"})
-_COMMENTED_JSON = ("tsconfig", "jsconfig", ".eslintrc", "devcontainer", "launch.json", "extensions.json")
+_COMMENTED_JSON = ("tsconfig", "jsconfig", ".eslintrc", "devcontainer", "launch.json", "extensions.json", "settings.json")
 _MAY_BE_EMPTY = ("__init__.py", "py.typed", ".gitkeep", ".keep", ".nojekyll")
+_PLACE = re.compile(r" \(at line (\d{1,8}),.*")
 _PROGRAM = (
     "import json, sys; job = json.load(sys.stdin); sys.path[:] = job['path'];"
     "from remit.builtin.coder.syntax import report_faults; report_faults(job['files'])"
@@ -59,34 +59,13 @@ def language_of(path: str, text: str = "") -> str:
     return known
 
 
-async def parse_files(files: Mapping[str, str], seconds: float = MAX_SECONDS) -> dict[str, Fault | None]:
-    """The first fault of each file that was read to its end. A file without a parser is missing."""
-    tried = {path: text for path, text in files.items() if _is_empty(path, text) or _has_parser(path, text)}
-    here = {path: text for path, text in tried.items() if _is_empty(path, text) or language_of(path, text) in _IN_PROCESS}
-    found: dict[str, Fault | None] = await off_loop(lambda: {path: find_fault(path, text) for path, text in here.items()})
-    if len(here) < len(tried):
-        found |= await _parse_in_child({path: text for path, text in tried.items() if path not in here}, min(seconds, MAX_SECONDS))
-    return found
-
-
-def _is_empty(path: str, text: str) -> bool:
-    """A file without content, although its kind requires some."""
-    if path.endswith(_MAY_BE_EMPTY):
-        return False
-    if language_of(path, text) == "python":
-        return all(not line.strip() or line.lstrip().startswith("#") for line in text.split("\n"))
-    return not text.strip()
-
-
 def _has_parser(path: str, text: str) -> bool:
     language, name = language_of(path, text), path.rpartition("/")[2]
-    if len(text) > MAX_CHARACTERS:
-        return False
     if language == "json":
-        return not (name.startswith(_COMMENTED_JSON) or name.endswith("settings.json"))
+        return not name.startswith(_COMMENTED_JSON)
     if language == "yaml":
         return "{{" not in text and "{%" not in text  # a template
-    return language in OWN_PARSERS or (language in _GRAMMARS and _parser(language) is not None)
+    return not text.strip() or language in OWN_PARSERS or (language in _GRAMMARS and _parser(language) is not None)
 
 
 def _parser(language: str) -> Any:
@@ -101,11 +80,10 @@ def _parser(language: str) -> Any:
 
 def find_fault(path: str, text: str) -> Fault | None:
     """The first error of a file. Raises nothing."""
-    if _is_empty(path, text):
-        return Fault(1, EMPTY)
-    language = language_of(path, text)
+    if not text.strip():
+        return None if path.endswith(_MAY_BE_EMPTY) else Fault(1, EMPTY)
     try:
-        match language:
+        match language_of(path, text):
             case "python":
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
@@ -115,39 +93,22 @@ def find_fault(path: str, text: str) -> Fault | None:
             case "toml":
                 tomllib.loads(text.replace("\r\n", "\n"))
             case "yaml":
-                return _yaml_fault(text)
-            case _ if language in _GRAMMARS:
+                import yaml
+
+                for _ in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+                    pass
+            case language if language in _GRAMMARS:
                 return _grammar_fault(language, text)
-    except SyntaxError as error:
-        return Fault(error.lineno or 1, f"{error.msg} (Python {sys.version_info.major}.{sys.version_info.minor})")
-    except json.JSONDecodeError as error:
-        return Fault(error.lineno, error.msg)
-    except (ValueError, RecursionError, MemoryError) as error:
-        words, _, place = str(error).partition(" (at line ")
-        line = place.partition(",")[0]
-        return Fault(int(line) if line.isdigit() and len(line) < 9 else 1, words[:200] if place else "it cannot be parsed")
-    return None
-
-
-def _yaml_fault(text: str) -> Fault | None:
-    import yaml
-
-    try:
-        for _ in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-            pass
-    except yaml.MarkedYAMLError as error:
-        return Fault(error.problem_mark.line + 1 if error.problem_mark else 1, (error.problem or "invalid YAML")[:200])
-    except yaml.YAMLError:
-        return Fault(1, "invalid YAML")
+    except Exception as error:  # noqa: BLE001 - a parser raises anything for untrusted text
+        mark, place = getattr(error, "problem_mark", None), _PLACE.search(str(error))
+        line = getattr(error, "lineno", None) or (mark.line + 1 if mark else int(place[1]) if place else 1)
+        said = getattr(error, "msg", None) or getattr(error, "problem", None) or _PLACE.sub("", str(error))
+        return Fault(line, str(said)[:200] or "it cannot be parsed")
     return None
 
 
 def _grammar_fault(language: str, text: str) -> Fault | None:
-    parser = _parser(language)
-    tree = parser.parse(text.encode("utf-8", "replace")) if parser is not None else None
-    if tree is None or not tree.root_node.has_error:
-        return None
-    stack = [tree.root_node]
+    stack = [_parser(language).parse(text.encode("utf-8", "replace")).root_node]
     while stack:  # no recursion: hostile files are deeply nested
         node = stack.pop()
         if node.type == "ERROR" or node.is_missing:
@@ -156,20 +117,23 @@ def _grammar_fault(language: str, text: str) -> Fault | None:
     return None
 
 
-async def _parse_in_child(files: Mapping[str, str], seconds: float) -> dict[str, Fault | None]:
-    """The results for the files reached in that time."""
-    job = json.dumps({"path": [entry for entry in sys.path if entry], "files": files}).encode()
+async def parse_files(files: Mapping[str, str], seconds: float = MAX_SECONDS) -> dict[str, Fault | None]:
+    """The first fault of each file that was read to its end. A file without a parser is missing."""
+    tried = {path: text for path, text in files.items() if len(text) <= MAX_CHARACTERS and _has_parser(path, text)}
+    job = json.dumps({"path": [entry for entry in sys.path if entry], "files": tried}).encode()
     pipes: dict[str, Any] = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.DEVNULL}
+    found: dict[str, Fault | None] = {}
+    if not tried:
+        return found
     try:
         process = await asyncio.create_subprocess_exec(sys.executable, "-I", "-c", _PROGRAM, **pipes, env={}, cwd="/", limit=1 << 20)
     except OSError:
-        return {}
-    found: dict[str, Fault | None] = {}
+        return found
     assert process.stdin is not None
     assert process.stdout is not None
     try:
         with suppress(TimeoutError, OSError, ValueError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(min(seconds, MAX_SECONDS)):
                 process.stdin.write(job)
                 await process.stdin.drain()
                 process.stdin.close()

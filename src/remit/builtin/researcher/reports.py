@@ -63,17 +63,14 @@ class Citation:
         }
 
 
-class Citations:
+class Citations(list[Citation]):
     """Numbers passages in the order in which they are cited."""
 
-    def __init__(self) -> None:
-        self._made: dict[int, Citation] = {}
-
     def cite(self, passage: Passage) -> Citation:
-        return self._made.setdefault(id(passage), Citation(len(self._made) + 1, passage))
-
-    def all(self) -> list[Citation]:
-        return list(self._made.values())
+        known = next((one for one in self if one.passage is passage), None)
+        if known is None:
+            self.append(known := Citation(len(self) + 1, passage))
+        return known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,24 +142,20 @@ class WrittenAnswer:
     by: str = ""
 
     @property
-    def supported(self) -> list[Statement]:
-        return [one for one in self.statements if one.citations]
-
-    @property
     def text(self) -> str:
         """As markdown."""
         return lay_out(self.layout, [(one.heading, one.markdown()) for one in self.statements]) or NO_ANSWER
 
     def note(self) -> str:
-        """Below the answer in a report: how far it was checked."""
-        return f"*Written by {markdown_line(self.by) or 'a model'} from the quotations below; {self._count_supported()}.*"
+        """How far it was checked."""
+        supported = sum(bool(one.citations) for one in self.statements)
+        checked = f"{supported} of {plural(len(self.statements), 'statement')} with a citation that was found in its source"
+        return f"Written by {one_line(self.by, 60) or 'a model'} from the quotations; {checked}."
 
-    def _count_supported(self) -> str:
-        return f"{len(self.supported)} of {plural(len(self.statements), 'statement')} with a citation that was found in its source"
-
-    def summary(self, read: str) -> str:
-        first = re.sub(r"[`*#<>\[\]|\\]", "", one_line(self.supported[0].text, 200))
-        return f"{first} Written by {one_line(self.by, 60) or 'a model'} from passages of {read}; {self._count_supported()}."
+    def summary(self) -> str:
+        """Empty if no statement is supported."""
+        first = next((one.text for one in self.statements if one.citations), "")
+        return f"{re.sub(r'[`*#<>|]', '', one_line(first, 200))} {self.note()}" if first else ""
 
     def to_data(self) -> dict[str, Any]:
         return {
@@ -187,23 +180,26 @@ def lay_out(layout: str, rows: Sequence[tuple[str, str]]) -> str:
 
 def amount_read(searched: dict[str, Any]) -> str:
     """How much was read, as text: only files with search hits are read."""
-    files, pages = len(searched["files"]), len(searched["pages"])
-    words = plural(files, "file") if files else ""
-    if searched["filesListed"] > files:
-        words = f"{plural(searched['filesListed'], 'file')} searched ({files or 'none'} of them read)"
-    return " and ".join(filter(None, [words, plural(pages, "page") if pages or not words else ""]))
+    pages = f" and {plural(len(searched['pages']), 'page')}" if searched["pages"] else ""
+    return f"{plural(searched['filesListed'], 'file')} searched ({len(searched['files']) or 'none'} of them read){pages}"
 
 
 def research_report(result: Result, searched: dict[str, Any], *, written: WrittenAnswer | None = None, warnings: Sequence[str] = ()) -> str:
     """`searched`: as in `data`. `written`: a model's text; then the quotations are its evidence."""
-    further = [citation for citation in result.citations if citation not in result.answer]
+    quotes = "\n".join(citation.item() for citation in result.answer).rstrip()
+    if result.answer:
+        answer = f"The passages that fit the question best, quoted from {amount_read(searched)}.\n\n{quotes}"
+    elif searched["files"] or searched["pages"]:
+        answer = f"No passage in {amount_read(searched)} has enough of the question's words to answer it."
+    else:
+        answer = f"Nothing was read: {'no file has a word of the question' if searched['queries'] else 'nothing could be searched'}."
+    evidence = f"{written.text}\n\n*{markdown_line(written.note())}*\n\n{MORE}\n\n## Evidence\n\n" if written is not None else ""
     sections = [
         f"# {markdown_line(result.query, 400)}",
         "\n".join(f"*{markdown_line(note)}*" for note in warnings),
-        f"## Answer\n\n{written.text}\n\n{written.note()}\n\n{MORE}\n\n## Evidence" if written is not None else "## Answer",
-        _answer(result, searched),
+        f"## Answer\n\n{evidence}{answer}",
         MORE if result.answer and written is None else "",
-        _section("Further passages", (citation.item() for citation in further)),
+        _section("Further passages", (citation.item() for citation in result.citations if citation not in result.answer)),
         _section("Not found", _not_found(result)),
         _section("Searched", _search_rows(searched)),
         _section("What could not be searched", (f"- {row}" for row in _first([*searched["failures"], *searched["cutShort"]]))),
@@ -217,16 +213,6 @@ def _section(title: str, rows: Iterable[str]) -> str:
     return f"## {title}\n\n{text}" if text else ""
 
 
-def _answer(result: Result, searched: dict[str, Any]) -> str:
-    if result.answer:
-        quotes = "\n".join(citation.item() for citation in result.answer)
-        return f"The passages that fit the question best, quoted from {amount_read(searched)}.\n\n{quotes}".rstrip()
-    if not searched["files"] and not searched["pages"]:
-        return f"Nothing was read: {'no file has a word of the question' if searched['queries'] else 'nothing could be searched'}."
-    nearest = " The nearest passages are listed below; they may be about something else." if result.citations else ""
-    return f"No passage in {amount_read(searched)} has enough of the question's words to answer it.{nearest}"
-
-
 def _not_found(result: Result) -> list[str]:
     rows = []
     for finding in result.findings:
@@ -238,14 +224,7 @@ def _not_found(result: Result) -> list[str]:
 
 
 def _search_rows(searched: dict[str, Any]) -> list[str]:
-    lists = {
-        "places": "Places",
-        "queries": "Searched for",
-        "webQueries": "Asked the web",
-        "leads": "Links",
-        "files": "Files",
-        "pages": "Pages",
-    }
+    lists = {"places": "Places", "queries": "Searched for", "webQueries": "Asked the web", "files": "Files", "pages": "Pages"}
     rows = [f"- {name} ({len(searched[key])}): {', '.join(_first(searched[key]))}" for key, name in lists.items() if searched[key]]
     return [*rows, f"- Depth {searched['depth']} of {searched['maxDepth']}; {plural(searched['children'], 'worker')} sent"]
 
@@ -270,8 +249,6 @@ class Synthesis:
     failures: Sequence[str] = ()
 
     def data(self, layout: str) -> dict[str, Any]:
-        """`differing` and `figures` are kept for compatibility and empty: comparing sentences needs a model."""
-
         def quotes(group: Iterable[Citation]) -> list[dict[str, Any]]:
             return [{**one.quoted(), "source": one.passage.document.name} for one in group]
 
@@ -280,28 +257,22 @@ class Synthesis:
             "format": layout,
             "sources": [{"number": i, "kind": d.kind, "name": d.name, "title": d.title, "date": d.date or d.fetched} for i, d in documents],
             "agreed": [quotes(group) for group in self.agreed],
-            "differing": [],
             "single": {name: quotes(own) for name, own in self.single.items()},
-            "figures": [],
             "citations": [citation.to_dict() for citation in self.citations],
             "failures": list(self.failures),
         }
 
     def markdown(self, layout: str, written: WrittenAnswer | None = None) -> str:
-        model = [written.text, written.note(), "## What they say, quoted"] if written is not None else []
         rows = [("In several sources", _short_quote(*group)) for group in self.agreed]
         rows += [(name, _short_quote(one)) for name, own in self.single.items() for one in own]
-        return "\n\n".join(
-            section
-            for section in (
-                f"# What {plural(len(self.documents), 'source')} say",
-                *model,
-                lay_out("table" if layout == "table" else "outline", rows),
-                _section("What could not be read", (f"- {markdown_line(one)}" for one in self.failures)),
-                _sources(self.citations),
-            )
-            if section
-        ) + "\n"  # fmt: skip
+        sections = [
+            f"# What {plural(len(self.documents), 'source')} say",
+            *((written.text, f"*{markdown_line(written.note())}*", "## What they say, quoted") if written is not None else ()),
+            lay_out("table" if layout == "table" else "outline", rows),
+            _section("What could not be read", (f"- {markdown_line(one)}" for one in self.failures)),
+            _sources(self.citations),
+        ]
+        return "\n\n".join(section for section in sections if section) + "\n"
 
 
 def _short_quote(*same: Citation) -> str:

@@ -61,7 +61,6 @@ class Research:
         self._warnings: list[str] = []
         self._gatherer = Gatherer(ctx, places, KEPT_FOR_WRITING if models is not None else 0.0)
         self._depth = 0
-        self._leads: list[str] = []
         self._report = ctx.scratch / "report.md"
 
     async def run(self) -> dict[str, Any]:
@@ -139,7 +138,7 @@ class Research:
             missing = tuple(word for word in part.words if not index.has(word))
             quotes = [(citations.cite(one.passage), one) for one in own]
             result.findings.append(Finding(question=part.text, quotes=quotes, missing=missing))
-        result.citations = citations.all()
+        result.citations = citations
         return result
 
     async def _follow_links(self, result: Result) -> bool:
@@ -153,7 +152,6 @@ class Research:
                 if shared and url not in self._gatherer.documents and urlsplit(url).scheme in ("http", "https"):
                     scores[url] = shared + 0.5 * (urlsplit(url).netloc == urlsplit(page.name).netloc)
         urls = sorted(scores, key=lambda url: (-scores[url], url))[:MAX_WEB_PAGES]
-        self._leads += urls
         await self._gatherer.fetch(urls)
         return bool(urls)
 
@@ -165,9 +163,7 @@ class Research:
             "places": self._places.names(),
             "maxDepth": self._max_depth,
             "depth": self._depth,
-            "leads": self._leads,
             "filesListed": len({*gatherer.listed, *(one.name for one in documents if one.kind == "file")}),
-            "sentences": sum(len(one.passages) for one in documents),
             "queries": gatherer.queries,
             "webQueries": gatherer.web_queries,
             "files": [one.name for one in documents if one.kind == "file"],
@@ -186,15 +182,17 @@ class Research:
         if not gatherer.documents and gatherer.errors:
             return _could_not_look(gatherer, data)
         errors = [_TIMEOUT] if gatherer.ran_out_of_time else []
-        if written is not None and written.supported:
-            summary = written.summary(read)
+        if written is not None and (said := written.summary()):
+            summary = said
         elif result.answer:
             summary = f"Quotes the {plural(len(result.answer), 'passage')} of {read} with most of the question's words; whether they answer"
             summary += f" it is for you to judge. First: {one_line(result.answer[0].passage.place, 120)}."
         else:
-            summary = f"No passage in {read} has enough of the question's words to answer it."
-            errors = errors or [_not_found(result, summary)]
-            summary += " The report lists what came nearest." if result.citations else " The report lists what was searched."
+            summary = f"No passage in {read} has enough of the question's words to answer it. The report lists what was searched."
+            missing = sorted({word for finding in result.findings for word in finding.missing})
+            message = summary + (f" Nowhere in it: {', '.join(missing[:8])}." if missing else "")
+            advice = "Ask in the words of the sources, or name other sources: docs:FOLDER, web, an address."
+            errors = errors or [error_dict("not_found", "NOT_FOUND", message, advice)]
         summary += " Time ran out before everything was searched." if gatherer.ran_out_of_time else ""
         return _return("partial" if errors else "completed", summary, data, *errors)
 
@@ -255,7 +253,7 @@ def _synthesis(documents: Sequence[Document]) -> Synthesis:
         document.name: tuple(citations.cite(one) for one in document.passages if id(one) not in left_out)[:QUOTED_PASSAGES]
         for document in documents
     }
-    return Synthesis(documents=documents, agreed=agreed, single=single, citations=citations.all())
+    return Synthesis(documents=documents, agreed=agreed, single=single, citations=citations)
 
 
 def _in_turn(synthesis: Synthesis) -> list[Citation]:
@@ -270,7 +268,7 @@ def _end_synthesis(synthesis: Synthesis, gatherer: Gatherer, data: dict[str, Any
         return _could_not_look(gatherer, data)
     sources, quoted = plural(len(synthesis.documents), "source"), sum(map(len, synthesis.single.values()))
     summary = f"{sources}: {plural(quoted, 'passage')} quoted, {len(synthesis.agreed)} word for word in several of them."
-    summary = written.summary(sources) if written is not None and written.supported else summary
+    summary = (written.summary() if written is not None else "") or summary
     errors = [_TIMEOUT] if gatherer.ran_out_of_time else []
     if gatherer.failures:
         lost = f"{plural(len(gatherer.failures), 'source')} could not be read: {gatherer.failures[0]}"[:1000]
@@ -285,13 +283,6 @@ def _return(status: str, summary: str, data: Mapping[str, Any], *errors: dict[st
 _TIMEOUT = error_dict(
     "timeout", "TIMEOUT", "The soft deadline came before everything was searched.", "Use a longer timeout, or name fewer sources."
 )
-
-
-def _not_found(result: Result, message: str) -> dict[str, Any]:
-    missing = sorted({word for finding in result.findings for word in finding.missing})
-    lacks = f" Nowhere in it: {', '.join(missing[:8])}." if missing else ""
-    advice = "Ask in the words of the sources, or name other sources: docs:FOLDER, web, an address."
-    return error_dict("not_found", "NOT_FOUND", message + lacks, advice)
 
 
 def _could_not_look(gatherer: Gatherer, data: Mapping[str, Any]) -> dict[str, Any]:

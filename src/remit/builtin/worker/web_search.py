@@ -9,7 +9,6 @@ import hashlib
 import importlib
 import importlib.metadata
 import os
-import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from urllib.parse import urlencode
 from remit.builtin.worker.pages import build_headers, build_network, decode_text, fetch, limit_memory, plain_text, read_json, utc_time
 from remit.core.context import Context
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
-from remit.core.settings import Search, Settings
+from remit.core.settings import Search
 from remit.core.text import plural
 from remit.system.beneath import open_regular
 from remit.system.http import BodyError, Network, UnreachableError, WebRequest, check_target, parse_target
@@ -152,16 +151,14 @@ def make_provider(name: str, client: SearchClient) -> SearchProvider:
     if name not in BUILT_IN and name not in known and ":" not in name:
         listed = ", ".join([*BUILT_IN, *sorted(known)])
         raise SearchNotConfigured(f"there is no such provider; known are {listed}, or name a function as module:function")
-    step = "cannot be loaded"
     try:
         module, _, function = name.partition(":")
         make: Make = BUILT_IN.get(name) or (getattr(importlib.import_module(module), function) if function else known[name].load())
-        step = "cannot be made"
         return make(client)
     except (SearchNotConfigured, RemitError):
         raise
     except Exception as error:  # noqa: BLE001 - user code
-        raise SearchNotConfigured(f"fix its code: it {step} ({type(error).__name__}: {str(error)[:150]})") from None
+        raise SearchNotConfigured(f"it cannot be loaded ({type(error).__name__}: {str(error)[:150]})") from None
 
 
 def _hits(results: Any, *, url: str, snippet: str, date: str) -> list[SearchHit]:
@@ -193,33 +190,31 @@ class Pace:
     """Rate-limits requests to a provider across all processes of a project, through a file with the time of the next turn."""
 
     def __init__(self, folder: Path, provider: str) -> None:
-        plain = re.sub(r"[^a-z0-9]+", "-", provider.lower())[:40]
-        self._path = folder / f"search-{plain}-{hashlib.sha256(provider.encode()).hexdigest()[:8]}"
+        self._path = folder / f"search-{hashlib.sha256(provider.encode()).hexdigest()[:16]}"
 
     def take_turn(self, seconds_between: float, longest: float = LONGEST_WAIT) -> float:
         """Seconds to wait until this request may be sent. Its turn is taken unless that is longer than `longest`."""
-        now = time.time()
-        return self._move(now, lambda start: start + seconds_between if start - now <= longest else start) - now
+        return self._move(lambda wait: wait + seconds_between if wait <= longest else wait)
 
     def back_off(self, seconds: float) -> None:
         """The provider reports too many requests: send none before that time."""
-        now = time.time()
-        self._move(now, lambda start: max(start, now + min(seconds, LONGEST_WAIT / 2)))
+        self._move(lambda wait: max(wait, min(seconds, LONGEST_WAIT / 2)))
 
-    def _move(self, now: float, following: Callable[[float], float]) -> float:
-        """The next turn; writes the one after it, under a lock held for microseconds."""
+    def _move(self, following: Callable[[float], float]) -> float:
+        """Seconds until the next turn; writes the time of the one after it, under a lock held for microseconds."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with os.fdopen(open_regular(self._path, os.O_RDWR | os.O_CREAT), "r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
+            now = time.time()
             try:
-                said = float(file.read(64))
+                wait = max(0.0, float(file.read(64)) - now)
             except ValueError:
-                said = now
-            start = max(now, said) if said - now <= LONGEST_WAIT else now
+                wait = 0.0
+            wait = wait if wait <= LONGEST_WAIT else 0.0
             file.seek(0)
-            file.write(f"{following(start):.3f}".encode())
+            file.write(f"{now + following(wait):.3f}".encode())
             file.truncate()
-        return start
+        return wait
 
 
 # ---- one search
@@ -256,9 +251,10 @@ class WebSearch:
         )  # fmt: skip
         for name in self.settings.providers:
             try:
-                asked = make_provider(name, client)
+                provider = make_provider(name, client)
                 await self._wait_for_turn(name)
-                found.hits = await self._ask(asked, query, max_results)
+                async with asyncio.timeout(self._seconds()):
+                    found.hits = [hit for hit in await provider.search(query, max_results) if _is_hit(hit)][:max_results]
                 found.provider = name
                 break
             except SearchNotConfigured as missing:
@@ -270,20 +266,11 @@ class WebSearch:
             except Refused as refusal:
                 found.tried[name] = refusal.message
                 found.refusals.append(refusal)
+            except RemitError:
+                raise
+            except Exception as error:  # noqa: BLE001 - a provider may be user code: the next one is asked
+                found.tried[name] = f"it raised {type(error).__name__}"
         return found
-
-    async def _ask(self, asked: SearchProvider, query: str, max_results: int) -> list[SearchHit]:
-        seconds = self._seconds()
-        try:
-            async with asyncio.timeout(seconds):
-                hits = [hit for hit in await asked.search(query, max_results) if _is_hit(hit)]
-        except TimeoutError:
-            raise SearchFailed(f"it did not answer within {seconds:.0f} s") from None
-        except (RemitError, SearchFailed, SearchNotConfigured):
-            raise
-        except Exception as error:  # noqa: BLE001 - a provider may be user code: the next one is asked
-            raise SearchFailed(f"it raised {type(error).__name__}") from None
-        return hits[:max_results]
 
     def _seconds(self) -> float:
         return max(0.1, min(SECONDS_EACH, self.remaining() * 0.6))
@@ -305,13 +292,10 @@ class WebSearch:
             said = fetched.headers.get("retry-after", "")
             seconds = float(said) if said.isascii() and said.isdigit() else _TOO_MANY_SECONDS
             raise SearchFailed("it reports too many requests (429)", back_off_seconds=seconds)
-        if fetched.status in (401, 403):
-            raise SearchFailed(f"it refuses the request ({fetched.status}): is the key right, and JSON allowed?")
-        if fetched.status != 200:
-            raise SearchFailed(f"it answers with status {fetched.status}")
         value, fault = read_json(decode_text(fetched.body.content, fetched.content_type)[0])
-        if fault or fetched.body.cut:
-            raise SearchFailed(fetched.body.cut or "its answer is not JSON")
+        if fetched.status != 200 or fault or fetched.body.cut:
+            said = fetched.body.cut or "its answer is not JSON"
+            raise SearchFailed(said if fetched.status == 200 else f"it answers with status {fetched.status}: is the key right?")
         return value
 
     async def _permit(self, url: str) -> None:
@@ -340,32 +324,22 @@ async def search_web(ctx: Context, query: str, max_results: int) -> dict[str, An
             run_folder=ctx.root / ".remit" / "run",
             remaining=lambda: ctx.remaining,
         ).search(query, max_results)
-    if not found.provider:
-        raise _no_provider(found, settings)
-    return search_return(query, found, utc_time())
-
-
-def _no_provider(found: SearchOutcome, settings: Settings) -> Exception:
     if found.refusals and len(found.refusals) == len(found.tried):
-        return found.refusals[0]
-    tried = "; ".join(f"{name}: {why.rstrip('.')}" for name, why in found.tried.items()) or "search.providers is empty"
-    return Unavailable(
-        f"No search provider could be asked. {tried}.",
-        code="TOOL_UNAVAILABLE",
-        advice="Set search.searxng_url in remit.toml to a SearXNG, or put a key of the Brave Search API into the environment as "
-        f"{settings.search.brave_key_variable}, or see that this machine reaches html.duckduckgo.com and the policy permits it.",
-    )
-
-
-def search_return(query: str, found: SearchOutcome, at: str) -> dict[str, Any]:
+        raise found.refusals[0]
+    if not found.provider:
+        tried = "; ".join(f"{name}: {why.rstrip('.')}" for name, why in found.tried.items()) or "search.providers is empty"
+        raise Unavailable(
+            f"No search provider could be asked. {tried}.",
+            code="TOOL_UNAVAILABLE",
+            advice="Set search.searxng_url in remit.toml to a SearXNG, or put a key of the Brave Search API into the environment as "
+            f"{settings.search.brave_key_variable}, or see that this machine reaches html.duckduckgo.com and the policy permits it.",
+        )
     results = [{"title": hit.title, "url": hit.url, "snippet": hit.snippet, "date": hit.date} for hit in found.hits]
-    count = plural(len(results), "result") if results else "no results"
-    passed = f" Before it, {', '.join(found.tried)} gave no answer." if found.tried else ""
-    first = f" The first is “{plain_text(results[0]['title'] or '', 100)}”." if results else " Other words may find more."
+    first = f"The first is “{plain_text(results[0]['title'] or '', 100)}”." if results else "Other words may find more."
     return {
         "status": "completed",
-        "summary": f"{found.provider} gave {count} for “{plain_text(query, 100)}”.{first}{passed}",
-        "data": {"query": query, "provider": found.provider, "results": results, "tried": found.tried, "searchedAt": at},
+        "summary": f"{found.provider} gave {plural(len(results), 'result')} for “{plain_text(query, 100)}”. {first}",
+        "data": {"query": query, "provider": found.provider, "results": results, "tried": found.tried, "searchedAt": utc_time()},
         "artifacts": [],
         "errors": [],
     }

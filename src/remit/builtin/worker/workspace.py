@@ -195,7 +195,7 @@ def build_return(
 ) -> dict[str, Any]:
     """A return: the summary with as many notes as fit."""
     for note in notes:
-        if len(summary) + len(note) < _SUMMARY_CHARACTERS:
+        if note and len(summary) + len(note) < _SUMMARY_CHARACTERS:
             summary += f" {note}"
     answer = {"status": status, "summary": summary, "data": data, "errors": list(errors), "next_steps": next_steps}
     return OperationAnswer(answer) if status == "completed" else answer

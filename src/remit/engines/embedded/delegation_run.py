@@ -22,7 +22,7 @@ from remit.engines.embedded.handles import LocalHandle, Node, WaitedHandle
 from remit.engines.embedded.journal import Clash, KeyConflict, OutcomeConflict, OverBudget, Problem
 from remit.runtime import reply
 from remit.runtime.accept import accept, queue_full, recorded_budget
-from remit.runtime.deps import Submission
+from remit.runtime.deps import CURRENT, Submission
 from remit.runtime.local_context import LocalRun, Output
 from remit.runtime.reply import NOTHING_LEFT, PartialWork, Stop, describe_exception, format_traceback
 from remit.system.threads import off_loop
@@ -354,7 +354,7 @@ class DelegationRun(LocalRun):
             self.started_wall = self.config.deps.clock.wall()  # a resumed run is measured from its first start
         if self.delegation.idle_seconds is not None:
             self.timer.schedule(self._next_look(), self)  # silence is counted from here
-        self.task = engine.loop.create_task(self._perform(), context=engine.context_for(self))
+        self.task = engine.loop.create_task(self._perform(), context=engine.new_context())
         if not engine.watchdog.is_awake:
             engine.watchdog.wake()
         if engine.bus.has_listeners:
@@ -364,6 +364,7 @@ class DelegationRun(LocalRun):
 
     async def _perform(self) -> None:
         """The body of its task: perform and end it."""
+        CURRENT.set(self)
         late: Return | None = None
         crash: BaseException | None = None
         try:

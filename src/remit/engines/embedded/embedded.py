@@ -118,7 +118,8 @@ class EmbeddedEngine:
     async def run(self, submission: Submission) -> Return:
         if submission.cache is not None:
             return await self._result_cache.run(submission)
-        if await self._is_refused(submission):
+        check = self._check(submission)
+        if check is not None and await check:
             return await self.refuse(submission)
         waiter: asyncio.Future[Return] = self.loop.create_future()
         run = self._submit(submission, waiter)
@@ -131,7 +132,8 @@ class EmbeddedEngine:
     async def start(self, submission: Submission) -> Handle:
         if submission.cache is not None:
             return await self._result_cache.start(submission)
-        if await self._is_refused(submission):
+        check = self._check(submission)
+        if check is not None and await check:
             # Completes even if its caller leaves. Not a task that closing cancels, because that would cancel the caller.
             return SettledHandle(await asyncio.shield(self.loop.create_task(self.refuse(submission))))
         run = self._submit(submission, None)
@@ -147,8 +149,12 @@ class EmbeddedEngine:
         ours = self._runs.get(holder)
         return LocalHandle(ours) if ours is not None else RecordedHandle(self, holder, run.delegation.deadline.hard_at)
 
+    def _check(self, submission: Submission) -> Awaitable[bool] | None:
+        """Whether it is refused, with the refusal in the submission; None: it is not."""
+        return None if submission.refusal is None and submission.delegation.resumes is None else self._is_refused(submission)
+
     async def _is_refused(self, submission: Submission) -> bool:
-        """Whether a guard refused it, or it cannot be resumed; then the refusal is in the submission."""
+        """Whether a guard refused it, or it cannot be resumed."""
         return submission.refusal is not None or (submission.delegation.resumes is not None and not await self._read_earlier(submission))
 
     def _submit(self, submission: Submission, waiter: "asyncio.Future[Return] | None") -> Node:
@@ -497,11 +503,9 @@ class EmbeddedEngine:
             run.parent.remove_child(taken)
             run.parent.add_child(run)
 
-    def context_for(self, run: DelegationRun) -> contextvars.Context:
-        """The context that its agent runs in."""
-        context = self._neutral.copy()
-        context.run(CURRENT.set, run)
-        return context
+    def new_context(self) -> contextvars.Context:
+        """A context that belongs to no delegation."""
+        return self._neutral.copy()
 
     def note_abandoned(self, session_id: str, what: str) -> Callable[[], None]:
         """Call the result once it has ended."""

@@ -48,6 +48,14 @@ class OutcomeConflict:
 
 Problem = Clash | KeyConflict | OverBudget | OutcomeConflict | Unavailable | None
 Then = Callable[[Problem], None]
+_BUSY = Unavailable("the database is busy", code="STORE_UNAVAILABLE", advice="Another process has it locked, or the disk is slow.")
+
+
+class _Group(NamedTuple):
+    """Writes that are committed together, and who is told. Emptied then: what still refers to it keeps no delegation."""
+
+    writes: list[Write]
+    thens: list[Then | None]
 
 
 class Journal:
@@ -60,18 +68,14 @@ class Journal:
         self._in_loop = in_loop
         self._before = before
         """Called before each group that may record a delegation: writes what must be on disk before it runs."""
-        self._writes: list[Write] = []
-        self._thens: list[Then | None] = []
+        self._next = _Group([], [])
         self._armed: asyncio.Handle | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="remit-journal")
         self._thread_busy = False
         self._calls: list[tuple[Callable[[Store], Any], asyncio.Future[Any]]] = []
-        self._unwritten: list[tuple[Write, Then | None, float]] = []
-        """Unwritten outcomes and events, and since when."""
-        self._error: Unavailable | None = None
-        self._is_retry_scheduled = False
+        self._owed: list[_Group] = []
+        """Outcomes and events that the store refused: tried again until it takes them."""
         self._was_call = False
-        self._patience_armed = False
         self._closed = False
 
     def write(self, write: Write, then: Then | None = None, *, at_once: bool = False) -> None:
@@ -81,10 +85,12 @@ class Journal:
                 self._loop.call_soon(_call, then, CLOSED, context=self._context)
             return
         if at_once and self._armed is None and not self._thread_busy:  # nothing else waits then
-            self._commit([write], [then])
+            self._commit(_Group([write], [then]))
             return
-        self._writes.append(write)
-        self._thens.append(then)
+        if self._thread_busy and not self._next.writes:
+            self._limit_wait(self._next, _BUSY)
+        self._next.writes.append(write)
+        self._next.thens.append(then)
         if not at_once:
             if self._armed is None:
                 self._arm()
@@ -120,23 +126,23 @@ class Journal:
 
     @property
     def owes(self) -> int:
-        return len(self._unwritten)
+        return len(self._owed)
 
     async def drain(self, seconds: float) -> None:
         """Wait until everything is written, at most `seconds`."""
         end = self._loop.time() + seconds
         while (  # noqa: ASYNC110 - only at shutdown; five conditions do not justify an event
-            self._writes or self._calls or self._thread_busy or self._unwritten
+            self._next.writes or self._calls or self._thread_busy or self._owed
         ) and self._loop.time() < end:
             await asyncio.sleep(0.005)
 
     async def close(self) -> None:
         await self.drain(5.0)
         self._closed = True
-        thens, self._writes, self._thens = self._thens, [], []
-        for then in (*thens, *(then for _, then, _ in self._unwritten)):
-            if then is not None:
-                _call(then, CLOSED)
+        for group in (self._next, *self._owed):
+            for then in group.thens:
+                if then is not None:
+                    _call(then, CLOSED)
         for _, waiter in self._calls:
             if not waiter.done():
                 waiter.set_exception(CLOSED)
@@ -147,49 +153,48 @@ class Journal:
         if self._closed:
             return
         if self._thread_busy:
-            self._wait_with_patience()
             return
-        if self._calls and not (self._writes and self._was_call):  # alternating: neither delays the other
+        if self._calls and not (self._next.writes and self._was_call):  # alternating: neither delays the other
             self._was_call = True
+            if self._next.writes:
+                self._limit_wait(self._next, _BUSY)
             self._run_call(*self._calls.pop(0))
             return
         self._was_call = False
-        writes, thens = self._writes, self._thens
-        if not writes:
-            return
-        self._writes, self._thens = [], []
-        self._commit(writes, thens)
+        group = self._next
+        if group.writes:
+            self._next = _Group([], [])
+            self._commit(group)
 
-    def _commit(self, writes: list[Write], thens: list[Then | None]) -> None:
-        applied = None
+    def _commit(self, group: _Group) -> None:
+        writes, applied = group.writes, None
         try:
             if len(writes) > 1 or type(writes[0]) is not SettleDelegation:
                 self._before()
             if self._in_loop:
                 applied = self.store.try_apply(writes)
         except Exception as error:  # noqa: BLE001 - any exception of the store is passed to the waiters
-            self._refused(writes, thens, _as_unavailable(error))
+            self._refused(group, _as_unavailable(error))
             return
         if applied is None:
-            self._hand_to_thread(writes, thens)
+            self._hand_to_thread(group)
             return
-        self._tell(writes, thens, applied)
-        if self._writes or self._calls:
+        self._tell(group, applied)
+        if self._next.writes or self._calls:
             self._arm()
 
-    def _hand_to_thread(self, writes: list[Write], thens: list[Then | None]) -> None:
+    def _hand_to_thread(self, group: _Group) -> None:
         """Write on the thread, however long it takes; finished delegations wait for it only for a limited time."""
-        impatient = self._loop.call_later(PATIENCE_SECONDS, self._answer_early, writes, thens, context=self._context)
 
         def finished(future: Future[WriteResult]) -> None:
-            impatient.cancel()
             error = future.exception()
             if error is None:
-                self._tell(writes, thens, future.result())
+                self._tell(group, future.result())
             else:
-                self._refused(writes, thens, _as_unavailable(error))
+                self._refused(group, _as_unavailable(error))
 
-        self._on_thread(self.store.apply, writes, finished)
+        self._limit_wait(group, _BUSY)
+        self._on_thread(self.store.apply, list(group.writes), finished)
 
     def _run_call(self, function: Callable[[Store], Any], waiter: "asyncio.Future[Any]") -> None:
         def finished(future: Future[Any]) -> None:
@@ -220,7 +225,7 @@ class Journal:
         self._thread.submit(function, argument).add_done_callback(on_thread)
 
     def _go_on(self) -> None:
-        if self._writes or self._calls:
+        if self._next.writes or self._calls:
             self._arm()
 
     def _arm(self) -> None:
@@ -228,82 +233,64 @@ class Journal:
         if self._armed is None:
             self._armed = self._loop.call_soon(self._flush, context=self._context)
 
-    def _tell(self, writes: list[Write], thens: list[Then | None], applied: WriteResult) -> None:
+    def _tell(self, group: _Group, applied: WriteResult) -> None:
         met = any(applied)
-        for position, then in enumerate(thens):
+        for write, then in zip(group.writes, group.thens, strict=True):
             if then is not None:
                 try:
-                    then(_problem(writes[position], applied) if met else None)
+                    then(_problem(write, applied) if met else None)
                 except Exception:  # one failure must not leave the others of its group waiting
                     log.exception("A callback after a write failed")
+        group.writes.clear()
+        group.thens.clear()
 
-    def _wait_with_patience(self) -> None:
-        """The thread has the store: answer new waiters when their time ends, if it still has it then."""
-        if not self._patience_armed:
-            self._patience_armed = True
-            self._loop.call_later(PATIENCE_SECONDS, self._patience_ends, context=self._context)
+    def _limit_wait(self, group: _Group, error: Unavailable) -> None:
+        """Report the outcomes of a group after a time even if they are not recorded, with a warning. They are written nevertheless."""
+        self._loop.call_later(PATIENCE_SECONDS, self._answer_early, group, error, context=self._context)
 
-    def _patience_ends(self) -> None:
-        self._patience_armed = False
-        if self._thread_busy and not self._closed:
-            self._answer_early(self._writes, self._thens)
+    def _answer_early(self, group: _Group, error: Unavailable) -> None:
+        for position, (write, then) in enumerate(zip(group.writes, group.thens, strict=True)):
+            if then is not None and isinstance(write, SettleDelegation | RecordDelegation) and not self._closed:
+                group.thens[position] = None
+                _call(then, error)
 
-    def _answer_early(self, writes: list[Write], thens: list[Then | None]) -> None:
-        """The store is busy: report outcomes before they are recorded, with a warning. They are written nevertheless."""
-        busy = Unavailable("the database is busy", code="STORE_UNAVAILABLE", advice="Another process has it locked, or the disk is slow.")
-        for position, write in enumerate(writes):
-            then = thens[position]
-            if isinstance(write, SettleDelegation | RecordDelegation) and then is not None:
-                thens[position] = None
-                _call(then, busy)
-
-    def _refused(self, writes: list[Write], thens: list[Then | None], error: Unavailable) -> None:
+    def _refused(self, group: _Group, error: Unavailable) -> None:
         """The group was not written. Delegations that have not run get the error; outcomes and events are kept and retried."""
-        now = self._loop.time()
-        lost_starts = {write.session_id for write in writes if isinstance(write, BeginDelegation)}
-        for write, then in zip(writes, thens, strict=True):
+        owed = _Group([], [])
+        lost_starts = {write.session_id for write in group.writes if isinstance(write, BeginDelegation)}
+        for write, then in zip(group.writes, group.thens, strict=True):
             if isinstance(write, AppendEvent) or (isinstance(write, SettleDelegation) and write.session_id not in lost_starts):
-                self._unwritten.append((write, then, now))
+                owed.writes.append(write)
+                owed.thens.append(then)
             elif then is not None:
                 _call(then, error)
-        self._error = error
-        self._schedule_retry()
+        if owed.writes:
+            self._limit_wait(owed, error)
+            self._owed.append(owed)
+            if len(self._owed) == 1:
+                self._retry_later()
 
-    def _schedule_retry(self) -> None:
-        if self._unwritten and not self._is_retry_scheduled:
-            self._is_retry_scheduled = True
-            self._loop.call_later(RETRY_SECONDS, self._retry_outcomes, context=self._context)
+    def _retry_later(self) -> None:
+        self._loop.call_later(RETRY_SECONDS, self._retry, context=self._context)
 
-    def _retry_outcomes(self) -> None:
-        """Retry unwritten outcomes on the thread; answer those that have waited long enough."""
-        self._is_retry_scheduled = False
-        if not self._unwritten or self._closed:
+    def _retry(self) -> None:
+        """Write on the thread what is owed."""
+        if self._closed:
             return
-        now = self._loop.time()
-        for position, (write, then, since) in enumerate(self._unwritten):
-            if then is not None and now - since >= PATIENCE_SECONDS:
-                self._unwritten[position] = (write, None, since)
-                _call(then, self._error)
         if self._thread_busy:
-            self._schedule_retry()
+            self._retry_later()
             return
-        waiting, self._unwritten = self._unwritten, []
-        writes, thens = [write for write, _, _ in waiting], [then for _, then, _ in waiting]
-        impatient = self._loop.call_later(PATIENCE_SECONDS, self._answer_early, writes, thens, context=self._context)
+        groups = list(self._owed)
 
         def finished(future: Future[WriteResult]) -> None:
-            impatient.cancel()
-            error = future.exception()
-            if error is None:
-                self._tell(writes, thens, future.result())
-                return
-            self._error = _as_unavailable(error)
-            # unwritten since then, not since now
-            still = [(write, then, since) for (write, _, since), then in zip(waiting, thens, strict=True)]
-            self._unwritten = still + self._unwritten
-            self._schedule_retry()
+            if future.exception() is None:
+                for group in groups:
+                    self._tell(group, future.result())
+                del self._owed[: len(groups)]
+            if self._owed:
+                self._retry_later()
 
-        self._on_thread(self.store.apply, writes, finished)
+        self._on_thread(self.store.apply, [write for group in groups for write in group.writes], finished)
 
 
 def _call(then: Then, problem: Problem) -> None:

@@ -169,11 +169,11 @@ class Scheduler:
         self._used += 1
         if agent in self._limits or agent in self._used_by_agent:
             self._used_by_agent[agent] = self._used_by_agent.get(agent, 0) + 1
-        if self._used > 1:
-            self._crowded_at = monotonic()
 
     def _give(self, agent: str) -> None:
         self._used -= 1
+        if self._used == 1:
+            self._crowded_at = monotonic()
         if agent in self._used_by_agent:
             self._used_by_agent[agent] -= 1
         if self._on_free is not None:

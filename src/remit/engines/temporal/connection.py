@@ -93,9 +93,9 @@ async def connect(config: TemporalConfig, identity: str) -> "Client":
         async with asyncio.timeout(CONNECT_SECONDS):
             client = await Client.connect(**options, identity=identity, runtime=_runtime())
     except TimeoutError:
-        raise _unreachable(address, f"no answer within {CONNECT_SECONDS:g} s") from None
+        raise _not_connected(address, f"no answer within {CONNECT_SECONDS:g} s") from None
     except (RuntimeError, ValueError, RPCError, OSError) as error:
-        raise _not_connected(address, bool(options.get("tls")), str(error)) from None
+        raise _not_connected(address, str(error)) from None
     await _check_server(client, address, namespace)
     return client
 
@@ -123,7 +123,7 @@ async def _check_server(client: "Client", address: str, namespace: str) -> None:
                 f"The Temporal server at {address} has no namespace {namespace!r}.",
                 advice=f"Create it: temporal operator namespace create --address {address} --namespace {namespace}",
             ) from None
-        raise _not_connected(address, True, str(error)) from None
+        raise _not_connected(address, str(error)) from None
     version = info.server_version
     if _parsed(version) < OLDEST_SERVER:
         wanted = ".".join(map(str, OLDEST_SERVER))
@@ -135,48 +135,18 @@ def _parsed(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts) if len(parts) == 2 and all(part.isdigit() for part in parts) else OLDEST_SERVER
 
 
-def _unreachable(address: str, why: str) -> Unavailable:
-    return Unavailable(
-        f"The Temporal server at {address} cannot be reached: {why}.",
-        advice="Start it (`temporal server start-dev`), or set [engine.temporal] address or TEMPORAL_ADDRESS; "
-        "TEMPORAL_TLS=true if it uses TLS.",
-    )
+_MESSAGES = re.compile(r'message: "((?:[^"\\]|\\.)+)"|(?:InvalidCertificate|AlertReceived|InvalidMessage)\((\w+)')
+"""The innermost message of an error of the client library, which shows the objects around it."""
 
 
-_REFUSALS = (
-    "certificate", "tls", "handshake", "unauthenticated", "permission", "unauthorized", "api key", "jwt", "unknown ca",
-)  # fmt: skip
-"""Words of errors by which a server, or the library in its place, refuses who connects."""
-_CREDENTIALS = "Check TEMPORAL_API_KEY, TEMPORAL_TLS_CLIENT_CERT_PATH, TEMPORAL_TLS_CLIENT_KEY_PATH and TEMPORAL_TLS_SERVER_CA_CERT_PATH."
-
-
-def _not_connected(address: str, is_tls: bool, why: str) -> Unavailable | Misused:
-    lower, said = why.lower(), _plain(why)
-    if "InvalidContentType" in why:  # an answer that is not TLS
-        return Misused(
-            f"The Temporal server at {address} does not use TLS, and this connection does.",
-            advice="Remove TEMPORAL_API_KEY and the TEMPORAL_TLS variables, or use the address that has TLS.",
-        )
-    if "UnknownIssuer" in why:
-        return Misused(
-            f"The certificate of the Temporal server at {address} is not trusted.",
-            advice="Set TEMPORAL_TLS_SERVER_CA_CERT_PATH to the certificate of its authority.",
-        )
-    # A server that misses the certificate of the client closes the connection after the handshake of TLS 1.3.
-    if any(word in lower for word in _REFUSALS) or (is_tls and "after connection" in lower and "hyper::error" in lower):
-        return Misused(f"The Temporal server at {address} refused the connection: {said}.", advice=_CREDENTIALS)
-    if "unimplemented" in lower:
-        return _unreachable(address, "another kind of server answers there")
-    return _unreachable(address, f"{said} (with TLS)" if is_tls else said)
-
-
-def _plain(why: str) -> str:
-    """The innermost message of an error of the client library, which shows the objects around it."""
+def _not_connected(address: str, why: str) -> Unavailable:
     found = _MESSAGES.findall(why)
-    return ("".join(found[-1]) if found else why.splitlines()[0])[:300].rstrip(".")
-
-
-_MESSAGES = re.compile(r'message: "((?:[^"\\]|\\.)+)"|(?:InvalidCertificate|AlertReceived)\((\w+)')
+    said = ("".join(found[-1]) if found else why.splitlines()[0])[:300].rstrip(".")
+    return Unavailable(
+        f"The Temporal server at {address} cannot be reached or refused the connection: {said}.",
+        advice="Start it (`temporal server start-dev`), or check [engine.temporal] address, TEMPORAL_ADDRESS, TEMPORAL_API_KEY, "
+        "TEMPORAL_TLS and the files that the TEMPORAL_TLS_ variables name.",
+    )
 
 
 def must_be_one_machine(config: TemporalConfig) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -116,10 +116,11 @@ class TemporalEngine(EmbeddedEngine):
             submission.refusal = await self._not_for_workers(submission)
         return submission.refusal is not None
 
+    def _check(self, submission: Submission) -> Awaitable[bool]:
+        return self._is_refused(submission)
+
     def _new_run(self, submission: Submission) -> Node:
-        if self._is_remote(submission):
-            return RemoteRun(submission, self)
-        return super()._new_run(submission)
+        return RemoteRun(submission, self) if self._is_remote(submission) else super()._new_run(submission)
 
     async def _not_for_workers(self, submission: Submission) -> Return | None:
         delegation, limit = submission.delegation, self.config.deps.settings.queue_limit

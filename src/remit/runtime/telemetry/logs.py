@@ -5,7 +5,6 @@ logged too. Secrets are removed from every line and control characters are escap
 
 import json
 import logging
-import re
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -24,7 +23,6 @@ _HEARD = (LifecycleKind.STARTED, LifecycleKind.COMPLETED, LifecycleKind.FAILED, 
 _OWN_FIELDS = frozenset({"session_id", "root_id", "trace_id", "span_id", "state"})
 """Created by remit from letters and digits, so nothing needs redaction."""
 _LOG = logging.getLogger("remit.delegations")
-_PLAIN = re.compile(r"[\w.:/-]+", re.ASCII)
 
 
 def current_fields() -> dict[str, Any]:
@@ -87,7 +85,7 @@ class JsonFormatter(_Formatter):
 class TextFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         message, fields, trace = self.parts(record)
-        shown = " ".join(f"{name}={_format_value(value)}" for name, value in fields.items())
+        shown = " ".join(f"{name}={_escape_text(str(value))}" for name, value in fields.items())
         line = f"{self.formatTime(record)} {record.levelname:<7} {_escape_text(message)}" + (f"  [{shown}]" if shown else "")
         return line + "".join(f"\n    {_escape_text(part)}" for part in trace.splitlines())
 
@@ -134,16 +132,6 @@ def _write(event: LifecycleEvent) -> None:
 
 def _log(level: int, message: str, fields: Mapping[str, Any]) -> None:
     _LOG.log(level, "%s", message, extra={"remit_fields": {name: value for name, value in fields.items() if value is not None}})
-
-
-def _format_value(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.3f}"
-    text = str(value)
-    if _PLAIN.fullmatch(text):
-        return text
-    text = _escape_text(text)
-    return json.dumps(text) if not text or any(sign in text for sign in ' "=[]') else text
 
 
 def _escape_text(text: str) -> str:

@@ -166,7 +166,7 @@ class Registry(rpc.AgentServiceServicer):
         return instance
 
     def _pool(self, name: str) -> Pool:
-        return self._pools.setdefault(name, Pool(name, time.monotonic))
+        return self._pools.setdefault(name, Pool(name))
 
     def _check_free(self, name: str) -> None:
         """A registered agent does not replace or extend an agent of the project. Raises `Refused`."""

@@ -1,7 +1,7 @@
 """A pool of registered agents of one name: instances, their work, and work that waits for a free instance.
 
 The engine runs a `RemoteAgent`: it submits a `Work` to its pool and waits for `Work.done`. Work goes to the least loaded instance, or waits
-in order of priority. `registry` has connections and declarations."""
+for one. `registry` has connections and declarations."""
 
 import asyncio
 import contextlib
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 MOST_RUNS = 5
 """Maximum runs of one work item: work that kills its agents must not circulate for ever."""
-AGEING_SECONDS = 30.0
-"""Waiting time that raises the priority by one, as in the engine's queue."""
 MOST_ARTIFACTS = 1000
 MOST_TOKENS = 10**12
 _SPARE_MESSAGES = 64
@@ -45,7 +43,6 @@ class Work:
     operation: str
     is_safe: bool
     ctx: Context
-    priority: int
     started_wall: float
     done: "asyncio.Future[Any]"
     work_id: str = ""
@@ -82,13 +79,12 @@ class Instance:
 
 
 class Pool:
-    def __init__(self, name: str, now: Callable[[], float]) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self._now = now
         self.instances: dict[str, Instance] = {}
         self._principal: str | None = None
-        self._waiting: list[tuple[float, Work]] = []
-        """By rank, lowest first."""
+        self._waiting: list[Work] = []
+        """In order; the engine orders by priority."""
 
     @property
     def is_idle(self) -> bool:
@@ -104,14 +100,14 @@ class Pool:
     # ---- work
 
     def submit(self, work: Work) -> None:
-        self._waiting.append((self._now() - work.priority * AGEING_SECONDS, work))
+        self._waiting.append(work)
         self.fill()
 
     def withdraw(self, work: Work, reason: str) -> None:
         """No caller waits for it any more; ask its instance to stop."""
         instance, work.instance = work.instance, None
         if instance is None:
-            self._waiting = [entry for entry in self._waiting if entry[1] is not work]
+            self._waiting = [one for one in self._waiting if one is not work]
         elif instance.works.pop(work.work_id, None) is not None:
             instance.send(stop=pb.WorkStop(work_id=work.work_id, reason=reason))
             self.fill()
@@ -139,9 +135,8 @@ class Pool:
 
     def fill(self) -> None:
         """Give free slots to waiting work, in order; work that no instance can do fails."""
-        waiting, self._waiting = sorted(self._waiting, key=lambda entry: entry[0]), []
-        for entry in waiting:
-            work = entry[1]
+        waiting, self._waiting = self._waiting, []
+        for work in waiting:
             if work.done.done():
                 continue
             able = [one for one in self.instances.values() if work.operation in one.operations and not one.is_leaving]
@@ -149,7 +144,7 @@ class Pool:
             if free:  # the least loaded
                 self._assign(work, min(free, key=lambda one: (len(one.works) / one.slots, one.heard_at)))
             elif able or work.runs:
-                self._waiting.append(entry)
+                self._waiting.append(work)
             else:
                 self._fail(work, f"No agent {self.name} is registered any more.")
 
@@ -193,7 +188,7 @@ class Pool:
             return
         with contextlib.suppress(RemitError):  # it has ended meanwhile
             work.ctx.progress(f"{why} Its work goes to another instance.")
-            self._waiting.append((float("-inf"), work))
+            self._waiting.insert(0, work)
 
     def _fail(self, work: Work, why: str) -> None:
         if not work.done.done():
@@ -233,7 +228,6 @@ class RemoteAgent:
             operation=self._operation,
             is_safe=self.spec.resumable,
             ctx=ctx,
-            priority=int(running.delegation.priority),
             started_wall=running.started_wall,
             done=asyncio.get_running_loop().create_future(),
         )

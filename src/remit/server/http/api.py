@@ -67,7 +67,7 @@ _BEGIN = {
     "traceparent": {"description": "W3C Trace Context: the parent span of the task.", "schema": TEXT},
 }
 _LAST = {"Last-Event-ID": {"description": "The same as `after`.", "schema": {**TEXT, "pattern": "^[0-9]{1,15}$"}}}
-_EVENTS = Answer(description="Its events.", model=m.TaskEvent, media=handlers.EVENT_STREAM)
+_EVENTS = Answer(description="Its events: each has `type`, `taskId` and `data` as JSON.", media=handlers.EVENT_STREAM)
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
@@ -227,7 +227,7 @@ def _without_defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _described(operation: Operation, query: Mapping[str, Any]) -> dict[str, Any]:
     responses: dict[str, Any] = {
-        str(status): {"description": answer.description, **({} if answer.model is None else _content(answer.media, answer.model))}
+        str(status): {"description": answer.description, **_content(answer.media, answer.model)}
         for status, answer in operation.answers.items()
     }
     responses["default"] = {"description": "The request was refused.", **_content(rest_messages.MEDIA_TYPE, m.Problem)}
@@ -258,5 +258,6 @@ def _parameters(operation: Operation, query: Mapping[str, Any]) -> list[dict[str
     return [*found, *({"name": name, "in": "header", **described} for name, described in operation.headers.items())]
 
 
-def _content(media: str, model: type[BaseModel]) -> dict[str, Any]:
-    return {"content": {media: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}}
+def _content(media: str, model: type[BaseModel] | None) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object"} if model is None else {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"content": {media: {"schema": schema}}}

@@ -7,7 +7,7 @@ import re
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, ValidationError, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from remit.core.delegate_requests import DelegateError
 from remit.core.delegate_results import TaskState
@@ -190,23 +190,6 @@ class Task(BaseModel):
 class TaskPage(BaseModel):
     tasks: list[Task]
     next: str | None = Field(description="The cursor of the next page; null: this was the last.")
-
-
-class TaskChunk(BaseModel):
-    """One event of a stream."""
-
-    type: Literal["progress", "data", "status", "complete", "error"]
-    taskId: str | None
-    data: dict[str, Any] = Field(description="`message`, `chunk`, `state`, `result` or `error`, depending on the type.")
-
-
-class TaskEvent(BaseModel):
-    """The fields of a server-sent event."""
-
-    event: Literal["progress", "data", "status", "complete", "error"]
-    id: str = Field("", pattern="^[0-9]*$", description="Its number, to continue the stream from.")
-    data: Json[TaskChunk]
-    retry: int = Field(1000, description="Milliseconds before reconnecting.")
 
 
 class CancelledNode(BaseModel):

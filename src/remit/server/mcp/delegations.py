@@ -24,6 +24,7 @@ from remit.core.jsonable import clean_text
 from remit.core.ports import Store
 from remit.core.record import Record
 from remit.core.result import Return
+from remit.core.text import list_some
 from remit.server.authenticator import Buckets
 from remit.server.mcp import answers
 from remit.server.mcp.answers import LARGEST_BYTES, PAGE_CHARACTERS, page_of
@@ -245,13 +246,12 @@ class Delegations:
         return answers.answer({"session_id": session_id, "state": str(state), "nodes": nodes})
 
     async def _list_agents(self, given: Mapping[str, Any], progress: Progress, call: Call) -> CallToolResult:
-        arguments = arguments_of(given, "target", "offset")
-        target, offset = arguments.get("target"), _whole("offset", arguments.get("offset", 0), least=0)
+        target = arguments_of(given, "target").get("target")
         catalogue = self.catalogue_for(call)
         if target is not None and target not in catalogue.targets():
             catalogue.find(target, None)  # raises with the existing targets
-        problems = self._remit.directory.problems if call.principal.is_local else ()
-        document = _agents_document(catalogue, self._service.agent_info, target, offset, problems)
+        document = _agents_document(catalogue, self._service.agent_info, target)
+        document["problems"] = list(self._remit.directory.problems) if call.principal.is_local else []
         if call.principal.is_local and (left_out := self._remit.trust.left_out):
             error = self._remit.trust.refused(f"Part of this project ({summary_of(left_out)})")
             document["errors"] = [{"code": error.code, "message": error.message, "recommendation": error.advice}]
@@ -287,10 +287,8 @@ def _session(arguments: Mapping[str, Any]) -> str:
 # ---- agents as a document
 
 
-def _agents_document(
-    catalogue: Catalogue, info_of: Callable[[AgentSpec], AgentInfo], target: str | None, offset: int, problems: Sequence[str]
-) -> dict[str, Any]:
-    """As many agents as fit, at least one, from number `offset` on; `next_offset` is absent on the last page."""
+def _agents_document(catalogue: Catalogue, info_of: Callable[[AgentSpec], AgentInfo], target: str | None) -> dict[str, Any]:
+    """As many agents as fit, at least one."""
     found = [
         (name, operation, spec)
         for name, operations in catalogue.targets().items()
@@ -299,7 +297,7 @@ def _agents_document(
     ]
     documents: list[dict[str, Any]] = []
     room = AGENTS_BYTES
-    for name, operation, spec in found[offset:]:
+    for name, operation, spec in found:
         info = info_of(spec)
         one = {
             "target": name,
@@ -316,12 +314,9 @@ def _agents_document(
         if room < 0 and documents:
             break
         documents.append(one)
-    document: dict[str, Any] = {"agents": documents, "problems": list(problems)}
-    following = offset + len(documents)
-    if following < len(found):
-        document["next_offset"] = following
-        document["message"] = f"{len(found)} agents in all; the next: list_agents with offset {following}."
-    return document
+    left = sorted({name for name, _, _ in found[len(documents) :]})
+    message = {"message": f"{len(found)} agents in all. Name a target for the others: {list_some(left, 100)}."} if left else {}
+    return {"agents": documents, **message}
 
 
 # ---- the state of delegations as documents, from the store alone: the same whichever process runs them

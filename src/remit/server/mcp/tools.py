@@ -156,13 +156,13 @@ def _query_tools(catalogue: Catalogue) -> list[Tool]:
             name="list_agents",
             title="Which agents there are",
             description="The agents that delegate can hand work to: what each does, the schema of its parameters, and its time limits.",
-            input_schema=_object({"target": targets, "offset": _count("Where a further page begins: next_offset of the one before.")}),
+            input_schema=_object({"target": targets}),
             output_schema=_object(
                 {
                     "agents": OBJECTS,
                     "problems": {"type": "array", "items": _text(), "description": "Agent files that could not be loaded."},
                     "errors": {**_ERRORS, "description": "NOT_TRUSTED: what a person has not approved is left out."},
-                    "next_offset": {"type": "integer", "description": "Present when there are more: ask again with this offset."},
+                    "message": _text("Present when there are more: which targets to name."),
                 }
             ),
             annotations=LOOKS,

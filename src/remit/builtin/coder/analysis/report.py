@@ -12,7 +12,6 @@ from remit.core.text import MORE, code_span, markdown_line, one_line, plural
 
 BOXES_AT_MOST = 40
 ARROWS_AT_MOST = 70
-FOLDERS_AT_LEAST = 6
 _ROWS = 10
 
 
@@ -72,16 +71,10 @@ def _label(text: str) -> str:
 
 
 def group_by_folder(paths: Sequence[str]) -> dict[str, str]:
-    """Each path's folder, cut at a depth that gives a suitable number of folders; beyond that the smallest form one group."""
+    """Each path's folder, cut at the greatest depth that gives few enough folders; beyond that the smallest form one group."""
     folders = {path: posixpath.dirname(path.rstrip("/")).split("/") for path in paths}
-    chosen: dict[str, str] = {}
-    for depth in range(1, 12):
-        cut = {path: "/".join(parts[:depth]) + "/" for path, parts in folders.items()}
-        if len(set(cut.values())) > BOXES_AT_MOST and len(set(chosen.values())) >= FOLDERS_AT_LEAST:
-            break
-        chosen = cut
-        if len(set(chosen.values())) > BOXES_AT_MOST:
-            break
+    cuts = [{path: "/".join(parts[:depth]) + "/" for path, parts in folders.items()} for depth in range(1, 12)]
+    chosen = next((cut for cut in reversed(cuts) if len(set(cut.values())) <= BOXES_AT_MOST), cuts[0])
     largest = {folder for folder, _ in Counter(chosen.values()).most_common(BOXES_AT_MOST - 1)}
     return {path: folder if folder in largest else "(other folders)" for path, folder in chosen.items()}
 
@@ -94,7 +87,7 @@ def write_report(data: dict[str, Any], chart: str, title: str) -> str:
         for one in data["imports"]["cycles"]
     ]
     starts = [f"{code_span(one['path'])}:{one['line']}, {code_span(one['what'])}" for one in data["entryPoints"]]
-    spot = ("path", "commits", "linesChanged", "authors", "complexity", "isUntested")
+    spot = ("path", "commits", "complexity", "isUntested")
     sections = [
         f"# {markdown_line(title)}\n\n{composition(data)}{partial}",
         _bullets("Where to start", starts),

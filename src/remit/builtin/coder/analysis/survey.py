@@ -26,7 +26,7 @@ from remit.builtin.worker.workspace import error_dict
 from remit.core.cycles import cyclic_components, shortest_cycle
 from remit.core.errors import RemitError
 from remit.system.beneath import Root
-from remit.system.git import BARE, Git
+from remit.system.git import Git
 
 LISTED = 20
 CYCLE_MEMBERS = 30
@@ -40,7 +40,7 @@ _MANIFEST_BYTES = 512 * 1024
 _TEST_AFFIX = re.compile(r"^tests?[_-]|^Test(?=[A-Z])|[_.-]?(unit)?(tests?|spec)$|(Tests?|IT|TestCase)$")
 _ASIDE = re.compile(r"(^|/)(docs?|examples?|samples|demos?|scripts|tools|bench(marks)?|tests?|fixtures)/")
 _LOG = shlex.split(
-    "--no-pager log --relative --numstat -z --format=%x01%ct%x02%ae --no-renames --no-ext-diff --no-textconv --no-show-signature"
+    "--no-pager log --relative --name-only -z --format=%x01 --no-renames --no-ext-diff --no-textconv --no-show-signature"
     " --no-notes --no-color --no-mailmap --no-merges --ignore-submodules=all"
 )
 _OVERRIDES = (("log.showSignature", "false"), ("core.pager", "cat"), ("gpg.program", "false"), ("diff.external", ""))
@@ -123,7 +123,6 @@ class CodeFile(NamedTuple):
     code: int
     complexity: int
     functions: int
-    size_bytes: int
     tests: int
     is_test: bool
 
@@ -161,7 +160,7 @@ class Survey:
             if one["kind"] in FUNCTIONS
         ]
         if "complexity" in facts:
-            numbers = counts["code"], facts["complexity"], len(functions), file.size, facts.get("tests", 0)
+            numbers = counts["code"], facts["complexity"], len(functions), facts.get("tests", 0)
             self.code_files.append(CodeFile(path, language, *numbers, is_test))
         if "imports" in facts:
             self.modules.append(Module(path, language, [Import(*one) for one in facts["imports"]]))
@@ -193,7 +192,6 @@ class Survey:
         churn, history = read_history(self.workspace, self.path)
         entries = sorted(self.entries, key=lambda one: (bool(_ASIDE.search(one["path"])), one["path"].count("/"), one["path"]))
         parsed = {file.language for file in self.code_files}
-        largest = heapq.nlargest(LISTED, self.code_files, key=lambda file: (file.code, file.path))
         ordered = sorted(self.languages.items(), key=lambda item: (item[0] not in GRAMMARS, -item[1]["code"], item[0]))
         data = {
             "path": self.path or ".",
@@ -201,7 +199,6 @@ class Survey:
             "parsedFiles": len(self.code_files),
             "languages": [{"language": name, **counts, "isParsed": name in parsed} for name, counts in ordered[: 2 * LISTED]],
             "entryPoints": entries[:LISTED],
-            "largestFiles": [as_data(file) for file in largest],
             "complexFunctions": self._complex_functions(),
             "imports": {
                 "edges": sum(map(len, graph.eager.values())),
@@ -243,23 +240,23 @@ class Survey:
             "codeLines": test_code,
             "ratio": round(test_code / other_code, 2) if other_code else 0.0,
             "untouched": len(untested),
-            "untouchedFiles": [as_data(file) for file in untested[:LISTED]],
+            "untouchedFiles": [
+                {key: getattr(file, key) for key in ("path", "code", "functions", "complexity")} for file in untested[:LISTED]
+            ],
         }, {file.path for file in untested}
 
-    def _hot_spots(self, churn: Mapping[str, "Churn"], untested: set[str]) -> list[dict[str, Any]]:
+    def _hot_spots(self, churn: Counter[str], untested: set[str]) -> list[dict[str, Any]]:
         """Files that are complex and change often."""
         spots = [
             {
                 "path": file.path,
-                "commits": one.commits,
-                "linesChanged": one.lines,
-                "authors": len(one.authors),
+                "commits": churn[file.path],
                 "complexity": file.complexity,
-                "score": one.commits * file.complexity,
+                "score": churn[file.path] * file.complexity,
                 "isUntested": file.path in untested,
             }
             for file in self.code_files
-            if not file.is_test and file.complexity > 1 and (one := churn.get(file.path, Churn())).commits > 1
+            if not file.is_test and file.complexity > 1 and churn[file.path] > 1
         ]
         return heapq.nlargest(LISTED, spots, key=lambda spot: (spot["score"], spot["path"]))
 
@@ -277,41 +274,19 @@ def read_go_modules(workspace: Path, paths: Iterable[str]) -> dict[str, str]:
     return found
 
 
-@dataclass(slots=True)
-class Churn:
-    commits: int = 0
-    lines: int = 0
-    authors: set[bytes] = field(default_factory=set)
-
-
-def read_history(workspace: Path, below: str) -> tuple[dict[str, Churn], dict[str, Any]]:
-    """How often each file changed, and facts about the whole history."""
-    churn: dict[str, Churn] = defaultdict(Churn)
-    history = {"commits": 0, "isCut": False, "whyNot": ""}
+def read_history(workspace: Path, below: str) -> tuple[Counter[str], dict[str, Any]]:
+    """How often each file changed, and how many commits there are, or why they cannot be read."""
+    churn = Counter[str]()
     git = Git(folder=workspace, stop_at=time.monotonic() + GIT_SECONDS, may_fetch=False, overrides=_OVERRIDES)
     try:
-        if not git.asks("rev-parse", "--verify", "--quiet", "HEAD"):
-            return churn, history | {"whyNot": "There are no commits yet."}
         output = git.run(*_LOG, f"--max-count={COMMITS_AT_MOST}", "--", f":(literal){below}" if below else ".")
     except RemitError as error:
-        is_checkout = "not a git repository" not in error.message and BARE not in error.message
-        return churn, history | {"whyNot": error.message.splitlines()[0][:200] if is_checkout else "This is not a git checkout."}
+        return churn, {"commits": 0, "whyNot": error.message.splitlines()[0][:200]}
     commits = output.split(b"\1")[1:]
     for commit in commits:
-        head, *rows = commit.split(b"\0")
-        changed = [parts for row in rows if len(parts := row.lstrip(b"\n").split(b"\t", 2)) == 3 and parts[2]]
-        for added, removed, path in changed if len(changed) <= FILES_IN_COMMIT else ():
-            one = churn[os.fsdecode(path)]
-            one.commits += 1
-            one.lines += sum(int(part) for part in (added, removed) if part.isdigit())
-            one.authors.add(head.partition(b"\2")[2])
-    return churn, history | {"commits": len(commits), "isCut": len(commits) >= COMMITS_AT_MOST}
-
-
-def as_data(record: CodeFile) -> dict[str, Any]:
-    """The fields of a record with names in camel case."""
-    fields = record._asdict().items()
-    return {re.sub(r"_(\w)", lambda m: m[1].upper(), name): value for name, value in fields}
+        changed = [path for one in commit.split(b"\0")[1:] if (path := one.lstrip(b"\n"))]
+        churn.update(map(os.fsdecode, changed if len(changed) <= FILES_IN_COMMIT else ()))
+    return churn, {"commits": len(commits), "whyNot": ""}
 
 
 def _cycle(members: set[str], edges: Mapping[str, Counter[str]]) -> dict[str, Any]:

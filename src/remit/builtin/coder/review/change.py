@@ -80,7 +80,6 @@ class ChangedFile:
     """One that is not reviewed as text."""
     note: str = ""
     """Why it was not checked."""
-    is_withheld: bool = False
     faults: Sequence[Fault] = ()
 
     @cached_property
@@ -116,8 +115,6 @@ class Change:
 class Section:
     """The part of a diff that changes one file."""
 
-    at: int
-    """Its first line in the diff."""
     header: list[str]
     body: list[str] = field(default_factory=list)
     lines: dict[int, str] = field(default_factory=dict)
@@ -180,9 +177,7 @@ def split_diff(text: str) -> list[Section]:
         is_git = section is not None and not section.body and section.header[0].startswith("diff --git ")
         is_pair = bare.startswith("--- ") and index + 1 < len(lines) and lines[index + 1].startswith("+++ ")
         if bare.startswith("diff --git ") or (is_pair and not is_git):
-            sections.append(Section(at=index + 1, header=[bare]))
-        elif bare.startswith("@@@ "):
-            raise _invalid(f"Line {index + 1} belongs to a combined diff, which cannot be applied.", "Give git diff REV^1 REV.")
+            sections.append(Section(header=[bare]))
         elif found := _HUNK.match(bare):
             if section is None:
                 raise _invalid(f"Line {index + 1} of the diff begins a hunk, but no file was named before it.", NOT_A_DIFF)
@@ -326,7 +321,7 @@ class TreeStore:
         readable = [section for section in sections if withheld.isdisjoint(section.names())]
         ids = {id(section): section.fact("index ").partition(" ")[0].split("..") for section in readable if not section.kind}
         contents = self._contents({one for pair in ids.values() for one in pair if one})
-        found = [ChangedFile(path=name, state=State.UNCHECKED, note=_WITHHELD, is_withheld=True) for name in sorted(withheld)]
+        found = [ChangedFile(path=name, state=State.UNCHECKED, note=_WITHHELD) for name in sorted(withheld)]
         for section in readable:
             file = section.changed_file()
             file.before, file.after = (contents.get(one) for one in (*ids.get(id(section), ()), "", "")[:2])
@@ -404,7 +399,8 @@ class PatchTrial:
         try:
             return self._store.compare(tree, self._store.apply(tree, patch, *options), self._files)
         except GitFailed as failed:
-            faults = list(_faults(failed, sections[0].at))
+            words = [line.removeprefix("error: ") for line in failed.words.splitlines()[:20] if line.startswith("error: ")]
+            faults = [_fault(one) for one in words if not one.endswith("patch does not apply")] or [Fault("It does not apply.")]
         try:
             before = self._store.apply(tree, patch, *options, "-R")
         except GitFailed:
@@ -414,25 +410,14 @@ class PatchTrial:
     def _fail(self, sections: Sequence[Section], *faults: Fault, note: str = "") -> list[ChangedFile]:
         state = State.FAILS if faults else State.UNCHECKED
         files = [section.changed_file(self._strip) for section in sections]
-        return [replace(file, state=state, faults=faults, note=note or file.note, is_withheld=bool(note)) for file in files]
+        return [replace(file, state=state, faults=faults, note=note or file.note) for file in files]
 
 
-def _faults(failed: GitFailed, at: int) -> Iterator[Fault]:
-    """git's reasons. `at`: where the patch begins in the diff."""
-    for line in failed.words.splitlines()[:20]:
-        words = line.removeprefix("error: ")
-        if found := re.search(r"(?:corrupt|fragment).* at (?:line |\S+?:)(\d{1,9})", words):
-            where = f"near its line {at + int(found[1]) - 1}"
-            yield Fault(f"The diff is malformed {where}: a hunk is longer or shorter than its header says.")
-            return
-        if found := re.fullmatch(r"patch failed: (.+):(\d{1,9})", words):
-            line_number = int(found[2])
-            yield Fault(f"The hunk at line {line_number} does not match the file. Lines or line ends differ.", line_number or None)
-        elif not words.endswith("patch does not apply") and line.startswith("error: "):
-            words = words.replace("does not exist in index", "there is no such file").replace(
-                "already exists in index", "it exists already"
-            )
-            yield Fault(f"{words[:1].upper()}{words[1:]}."[:400])
+def _fault(words: str) -> Fault:
+    """One of git's reasons."""
+    if found := re.fullmatch(r"patch failed: (.+):(\d{1,9})", words):
+        return Fault(f"The hunk at line {found[2]} does not match the file. Lines or line ends differ.", int(found[2]) or None)
+    return Fault(f"git: {words}."[:400])
 
 
 # ---- where it comes from
@@ -475,7 +460,6 @@ class ChangeSource:
         if isinstance(path, str):
             listing = list_files(self._files.root, path, (), lambda: time.monotonic() > self._stop_at)
             names = [one.path for one in listing.files]
-            path += "".join(f" without {reason} ({count})" for reason, count in listing.skipped.items())
         else:
             names, path = list(path), f"{len(path)} files"
         if not since:
@@ -526,11 +510,7 @@ class ChangeSource:
         what += f", the first {FILES_LIMIT:,} files of it" if len(names) > FILES_LIMIT else ""
         with self._store(git) as store:
             found = store.compare(base, store.write(written, base, gone), self._files)
-        found += [
-            ChangedFile(path=name, state=State.UNCHECKED, note=content.fault, is_withheld=content.is_withheld)
-            for name, content in contents.items()
-            if content.fault
-        ]
+        found += [ChangedFile(path=name, state=State.UNCHECKED, note=content.fault) for name, content in contents.items() if content.fault]
         return Change(what=what, files=found)
 
     def _open_git(self) -> Git:

@@ -152,7 +152,7 @@ class Checks:
 
     def patch(self) -> Iterator[Finding]:
         for file in self.change.files:
-            if file.is_withheld:
+            if file.note and not file.kind:
                 advice = "Have a person who may read it review it."
                 yield _finding(file, Severity.MEDIUM, "patch", "not-read", f"Whether it applies is not known: {file.note}.", advice)
             for fault in file.faults:

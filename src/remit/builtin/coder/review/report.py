@@ -16,7 +16,7 @@ from remit.builtin.coder.review.change import Change, ChangedFile, State
 from remit.core.context import Context
 from remit.core.jsonable import clean_text
 from remit.core.text import MORE, UNTRUSTED, code_span, fence_untrusted, markdown_line, one_line, plural, shorten
-from remit.models.questions import TextModel, ask_optional, list_schema, object_in, object_schema
+from remit.models.questions import TextAnswer, TextModel, ask_optional, list_schema, object_in, object_schema
 
 FINDINGS_LIMIT = 200
 
@@ -70,28 +70,6 @@ def sort_findings(findings: Iterable[Finding]) -> tuple[list[Finding], int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
-    findings: int = 0
-    model: str = ""
-    dropped: int = 0
-    """Findings that name no line of the diff, or are invalid."""
-    fault: str = ""
-    """Why there is no judgement."""
-    unseen: tuple[str, ...] = ()
-    """Files that the model was not shown."""
-
-    def to_data(self) -> dict[str, Any]:
-        return {
-            "by": "model",
-            "model": self.model,
-            "findings": self.findings,
-            "dropped": self.dropped,
-            **({"fault": self.fault} if self.fault else {}),
-            **({"notShown": list(self.unseen[:50])} if self.unseen else {}),
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
     change: Change
     findings: Sequence[Finding]
@@ -101,15 +79,13 @@ class Review:
     tools: Mapping[str, str] = field(default_factory=dict)
     guidelines: Sequence[str] = ()
     is_late: bool = False
-    judgement: Judgement | None = None
-    """None: no model is configured."""
+    judgement: Mapping[str, Any] | None = None
+    """What a model did: `model`, `findings`, `dropped` (findings that name no line of the diff), `fault` (why there is no judgement),
+    `notShown` (files that were too much for it). None: no model is configured."""
 
     @property
     def verdict(self) -> str:
-        return self._verdict(self.findings)
-
-    def _verdict(self, findings: Iterable[Finding]) -> str:
-        severities = {finding.severity for finding in findings}
+        severities = {finding.severity for finding in self.findings}
         if self.change.state is State.FAILS:
             return "does not apply"
         if severities & {Severity.CRITICAL, Severity.HIGH}:
@@ -127,26 +103,22 @@ class Review:
 
     @property
     def is_judged(self) -> bool:
-        return self.judgement is not None and not self.judgement.fault
+        return self.judgement is not None and not self.judgement["fault"]
 
     @property
     def not_checked(self) -> list[str]:
-        files = self.change.files
-        found = [f"{file.path}: {file.note}" for file in files if file.note][:20]
-        found += [f"{file.path} as a whole: the diff does not apply to it" for file in files if file.state is State.FAILS][:20]
+        found = [f"{file.path}: {file.note}" for file in self.change.files if file.note][:20]
+        found += [f"{file.path} as a whole: the diff does not apply to it" for file in self.change.files if file.state is State.FAILS][:20]
         found += self.unchecked
-        if self.judgement is not None and self.judgement.fault:
-            found.append(f"what only a reader sees: no model judged it ({self.judgement.fault})")
-        elif self.judgement is not None:
-            found += [f"{path}: too much for a model to judge with the rest" for path in self.judgement.unseen[:20]]
+        judged = self.judgement or {}
+        found += [f"what only a reader sees: no model judged it ({judged['fault']})"] if judged.get("fault") else []
+        found += [f"{path}: too much for a model to judge with the rest" for path in judged.get("notShown", ())[:20]]
         if self.guidelines and not self.is_judged:
             found.append("the guidelines: only a model can check them, and none did")
         return list(dict.fromkeys(map(clean_text, found)))
 
     def to_data(self) -> dict[str, Any]:
         added, removed = self.lines
-        judged = self.judgement
-        by_checks = self._verdict(finding for finding in self.findings if not finding.by)
         return {
             "verdict": self.verdict,
             "applies": str(self.change.state),
@@ -167,7 +139,7 @@ class Review:
                 "checked": list(self.guidelines) if self.is_judged else [],
                 "notChecked": [] if self.is_judged else list(self.guidelines),
             },
-            **({"judgement": {**judged.to_data(), "verdictWithout": by_checks}} if judged is not None else {}),
+            **({"judgement": self.judgement} if self.judgement is not None else {}),
         }
 
     def summary(self) -> str:
@@ -200,16 +172,13 @@ class Review:
             yield from ("", f"## {severity.capitalize()}", "")
             for finding in group:
                 yield from _finding_lines(finding)
-        if self.left_out:
-            yield from ("", f"{self.left_out} more findings are not listed.")
-        yield from ("", MORE, "", "## What was checked", "")
+        left_out = f" {self.left_out} more findings are not listed." if self.left_out else ""
         tools = ", ".join(f"{name} {version}" for name, version in self.tools.items())
-        yield f"On the added lines: {', '.join(self.ran)}." + (f" Tools: {tools}." if tools else "")
+        yield from ("", MORE, "", "## What was checked", "")
+        yield f"On the added lines: {', '.join(self.ran)}.{f' Tools: {tools}.' if tools else ''}{left_out}"
         yield from ("", "## What was not checked", "")
         if self.is_judged and self.judgement is not None:
-            dropped = f" {self.judgement.dropped} more named lines that are not in it, and were dropped." if self.judgement.dropped else ""
-            model = markdown_line(self.judgement.model) or "A model"
-            yield f"{model} judged whether it does what it should, and may be wrong; its findings are marked.{dropped}"
+            yield f"{markdown_line(self.judgement['model']) or 'A model'} judged whether it does what it should, and may be wrong."
         else:
             yield "Whether it does what it should: that takes a reader."
         unchecked = [*self.not_checked[:60], *(() if self.is_judged else (f"guideline: {line}" for line in self.guidelines[:60]))]
@@ -255,31 +224,27 @@ _SCHEMA = object_schema(
 async def judge(models: TextModel, ctx: Context, review: Review, strike: Callable[[str], str]) -> Review:
     """The review with the findings of a model, each after those of a check with the same severity."""
     parts, unseen = _diff(review.change.files, strike)
-    if not parts:
-        return replace(review, judgement=Judgement(fault="it contains no line of text to judge", unseen=unseen))
     ctx.progress("A model judges the change")
     listed = "\n".join(f"- {one.file}:{one.line or ''} {one.severity}: {one.message}" for one in review.findings[:60])
     given = [f"## Guidelines\n\n{fence_untrusted(strike(chr(10).join(review.guidelines)))}"] if review.guidelines else []
     given += [f"## What programs found\n\n{fence_untrusted(listed)}" if listed else "Programs found nothing.", "## The change", *parts]
-    seconds = min(MAX_SECONDS, SHARE * ctx.remaining)
-    heard = await ask_optional(models, ctx, "\n\n".join(given), instructions=_INSTRUCTIONS, seconds=seconds, schema=_SCHEMA)
-    if heard.fault:
-        return replace(review, judgement=Judgement(fault=heard.fault, unseen=unseen))
-    answer = object_in(heard.text)
-    findings = answer.get("findings") if answer is not None else None
-    if not isinstance(findings, list):
-        fault = "its answer cannot be read as findings"
-        return replace(review, judgement=Judgement(model=heard.model, fault=fault, unseen=unseen))
+    heard = TextAnswer(fault="it contains no line of text to judge")
+    if parts:
+        seconds = min(MAX_SECONDS, SHARE * ctx.remaining)
+        heard = await ask_optional(models, ctx, "\n\n".join(given), instructions=_INSTRUCTIONS, seconds=seconds, schema=_SCHEMA)
+    answered = (object_in(heard.text) or {}).get("findings")
+    findings = answered if isinstance(answered, list) else []
+    fault = heard.fault or ("" if isinstance(answered, list) else "its answer cannot be read as findings")
     shown = {file.path: file.lines for file in review.change.files if file.path not in unseen}
     kept = [finding for one in findings if (finding := _read_finding(one, shown, strike)) is not None]
     dropped = len(findings) - len(kept)
     kept = sort_findings(kept)[0][:MAX_FINDINGS]
     both = sorted([*review.findings, *kept], key=lambda one: (ORDER[one.severity], bool(one.by)))
-    judgement = Judgement(model=heard.model, findings=len(kept), dropped=dropped, unseen=unseen)
+    judgement = {"by": "model", "model": heard.model, "findings": len(kept), "dropped": dropped, "fault": fault, "notShown": unseen[:50]}
     return replace(review, findings=both, judgement=judgement)
 
 
-def _diff(files: Sequence[ChangedFile], strike: Callable[[str], str]) -> tuple[list[str], tuple[str, ...]]:
+def _diff(files: Sequence[ChangedFile], strike: Callable[[str], str]) -> tuple[list[str], list[str]]:
     """Each file fenced, each line with its number, removed lines without; and the files that did not fit."""
     parts: list[str] = []
     unseen: list[str] = []
@@ -297,7 +262,7 @@ def _diff(files: Sequence[ChangedFile], strike: Callable[[str], str]) -> tuple[l
             text += "\n\nremoved:\n" + "\n".join(f"       -{line[:_LONGEST_LINE]}" for line in file.removed)
         state = "new" if file.is_new else "removed" if file.is_gone else "changed"
         parts.append(fence_untrusted(strike(text), file=file.path, state=state))
-    return parts, tuple(unseen)
+    return parts, unseen
 
 
 def _read_finding(one: Any, shown: Mapping[str, Mapping[int, str]], strike: Callable[[str], str]) -> Finding | None:
