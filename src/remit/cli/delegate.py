@@ -155,9 +155,9 @@ async def start_and_show(project: Project, agent: str, given: list[str], options
         agent, given = resolve_target(agent, given, remit.directory)
         known = remit.directory.find(agent)
         handle: PendingReturn | None = None
+        for problem in remit.directory.problems:
+            say_aside(f"! {problem}")
         if known is None:
-            for problem in remit.directory.problems:
-                say_aside(f"! {problem}")
             handle = await _start_on_server(remit, agent, given, options)
             if handle is None and (fault := project.why_not_loaded(agent, remit.directory)):
                 raise Refused(fault, code="INVALID_TARGET", advice="Fix that file; `remit agents` lists what is loaded.")
