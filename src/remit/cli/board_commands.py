@@ -13,7 +13,7 @@ from typer import Argument, Option
 
 from remit.app import Remit
 from remit.board.board import Board
-from remit.board.command_lifecycle import must_exist
+from remit.board.command_lifecycle import dry_run_implement, must_exist, order_tasks
 from remit.board.error_tasks import dry_run_errors
 from remit.board.error_tasks import errors as diagnose
 from remit.board.implement import comment_on_work, show_nothing
@@ -25,7 +25,6 @@ from remit.board.research_plan import DocumentCommand, work_on
 from remit.board.research_plan import dry_run as try_out
 from remit.board.review import ReviewRequest, check, dry_run_review
 from remit.board.review import review as review_work
-from remit.board.task_order import dry_run_implement, order_tasks
 from remit.cli.arguments import DryRun, Timeout, number_of, numbers_of, seconds
 from remit.cli.arguments import budget as read_budget
 from remit.cli.command_table import COMMANDS
