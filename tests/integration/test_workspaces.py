@@ -310,8 +310,7 @@ async def test_git_operations_of_the_agent_do_not_affect_the_diff(project: Path)
     assert git(project, "ls-files", "-s") == before
 
 
-@both
-@pytest.mark.parametrize("isolation", ["inline", "process"])
+@pytest.mark.parametrize(("kind", "isolation"), [("worktree", "inline"), ("copy", "process")])
 async def test_timeout_returns_partial_files_and_the_diff(project: Path, kind: str, isolation: str) -> None:
     from workspace_agents import HANGING
 

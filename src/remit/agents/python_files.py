@@ -136,7 +136,7 @@ def _plain_validators() -> dict[str, SchemaValidator]:
 
 
 def _plain_fault(kind: str | None, value: Any) -> str:
-    """Why it is no value of a plain type; empty: it is one, or is checked elsewhere."""
+    """The fault of a value that a plain type does not accept; empty: it is accepted, or checked elsewhere."""
     if kind is None:
         return ""
     try:
