@@ -1,13 +1,14 @@
 """`remit ask`: send one message to the assistant. Its answer streams to stdout, its delegations are shown on stderr."""
 
 import asyncio
+import contextlib
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
@@ -128,7 +129,8 @@ def _conclude(remit: Remit, answer: "Answer") -> None:
     """Print how it ended if it failed, and how to continue. The answer has already been shown."""
     if not answer.result.ok:
         go_on = f"The conversation is kept: remit ask --conversation {answer.conversation} …" if answer.conversation else ""
-        print_ending(answer, remit.root, go_on, sys.stderr)
+        with contextlib.redirect_stdout(sys.stderr):
+            print_ending(answer, remit.root, go_on)
     elif error_console().is_terminal:
         say_aside(closing_line(remit, answer))
 
@@ -180,18 +182,18 @@ def _brief(record: Record) -> dict[str, Any]:
     }
 
 
-def print_ending(answer: Answer, root: Path, how_to_go_on: str, stream: TextIO) -> None:
+def print_ending(answer: Answer, root: Path, how_to_go_on: str) -> None:
     """Print how it ended if it failed: stopped delegations, errors, advice. Does not repeat the answer."""
     if answer.was_interrupted:
         mark, style = MARKS[State.CANCELLED]
         words = f"after {duration(answer.result.metadata.duration_seconds)}"
         if stopped := [f"{one.agent} {short(one.session_id)}" for one in answer.delegations if one.state is State.CANCELLED]:
             words += f", with {list_some(stopped, NAMED)}"
-        put(words, f"{mark} stopped ", label_style=style, stream=stream)
+        put(words, f"{mark} stopped ", label_style=style)
     else:
-        print_return(replace(answer.result, data=None, artifacts=()), root, stream)
+        print_return(replace(answer.result, data=None, artifacts=()), root)
     if how_to_go_on:
-        put(how_to_go_on, style="dim", stream=stream)
+        put(how_to_go_on, style="dim")
 
 
 async def answer_to(

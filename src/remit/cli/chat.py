@@ -168,7 +168,7 @@ class Chat:
             say(closing_line(self._remit, answer))
         else:
             go_on = "The conversation is kept: your next message continues it." if answer.was_interrupted else ""
-            print_ending(answer, self._remit.root, go_on, sys.stdout)
+            print_ending(answer, self._remit.root, go_on)
         say()
 
     def _greet(self) -> None:

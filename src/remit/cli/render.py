@@ -12,7 +12,7 @@ import time
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from remit.cli.exits import Exit, exit_of_error
 from remit.core.errors import RemitError
@@ -131,13 +131,12 @@ def say_aside(text: str) -> None:
     print(fitting(harmless(text), sys.stderr), file=sys.stderr, flush=True)
 
 
-def put(words: str, label: str = "", *, style: str = "", label_style: str = "", stream: TextIO | None = None) -> None:
+def put(words: str, label: str = "", *, style: str = "", label_style: str = "") -> None:
     """Print text after a label. On a terminal it is wrapped with an indent; in a pipe it stays one line."""
-    stream = stream or sys.stdout
-    first, *more = fitting(harmless(words), stream, less=len(label)).split("\n")
-    print(painted(label, label_style, stream) + painted(first, style, stream).rstrip(), file=stream, flush=not more)
+    first, *more = fitting(harmless(words), less=len(label)).split("\n")
+    print(painted(label, label_style) + painted(first, style).rstrip(), flush=not more)
     for line in more:
-        print(" " * len(label) + painted(line, style, stream), file=stream, flush=True)
+        print(" " * len(label) + painted(line, style), flush=True)
 
 
 def fitting(text: str, stream: Any = None, *, less: int = 0) -> str:
@@ -152,10 +151,9 @@ def fitting(text: str, stream: Any = None, *, less: int = 0) -> str:
     return wrapped(text, (columns or 80) - less)
 
 
-def painted(text: str, style: str, stream: Any = None) -> str:
+def painted(text: str, style: str) -> str:
     """The text in colour on a terminal that supports colours; unchanged elsewhere."""
-    stream = stream if stream is not None else sys.stdout
-    if not style or not text or not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+    if not style or not text or not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
     return f"\x1b[{';'.join(_CODES[part] for part in style.split())}m{text}\x1b[0m"
 

@@ -58,15 +58,13 @@ def test_only_readable_files_of_the_project_are_shown_as_a_report(tmp_path: Path
 
 
 @pytest.mark.parametrize(("text", "step"), [("Name a path.", "Name a path."), ("", "Manual intervention is needed.")])
-def test_advice_is_printed_once(text: str, step: str) -> None:
+def test_advice_is_printed_once(text: str, step: str, capsys: pytest.CaptureFixture[str]) -> None:
     errors = (ErrorInfo(type="x", message="X happened.", code="X", recoverable=False, recommendation=text),)
     path = ("orchestrator", "a")
     metadata = Metadata(session_id="sess_1_aaaaaa", agent_type="a", delegation_depth=1, delegation_path=path, duration_seconds=1.0)
-    out = io.StringIO()
-    print_return(
-        Return(status=Status.FAILED, summary="It failed.", metadata=metadata, errors=errors, next_steps=advice(errors)), Path("."), out
-    )
-    assert (out.getvalue().count(step), f"  next  {step}" in out.getvalue()) == (1, True)
+    print_return(Return(status=Status.FAILED, summary="It failed.", metadata=metadata, errors=errors, next_steps=advice(errors)), Path("."))
+    out = capsys.readouterr().out
+    assert (out.count(step), f"  next  {step}" in out) == (1, True)
 
 
 def test_dry_run_is_never_printed_as_done(capsys: pytest.CaptureFixture[str]) -> None:
