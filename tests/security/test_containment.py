@@ -16,6 +16,7 @@ from remit.agents.containment import container
 from support.audit import audit_log
 from support.cli import run
 from support.containment import SECRET, victim
+from support.pace import until
 from support.repository import git
 from support.sandboxes import probe
 
@@ -271,25 +272,13 @@ async def test_contained_program_gets_a_signal_and_is_killed_at_its_deadline(tmp
     project = project_with(tmp_path, sitter=command(sys.executable, "-c", script, answers="return"))
     async with Remit.open(project) as remit:
         handle = await remit.start("sitter", task="Sit.", timeout=60)
-        await until_there(project / "up.txt")
+        await until((project / "up.txt").exists)
         remit.engine.live()[handle.session_id].timer.reach_soft_deadline()
-        await until_there(project / "told.txt")
+        await until((project / "told.txt").exists)
         await handle.cancel("enough")
         result = await asyncio.wait_for(handle.result(), 20)
         assert result.stop_reason == "cancelled"
     assert not [line for line in _command_lines() if handle.session_id in line]
-
-
-def found(folder: Path) -> list[Path]:
-    return list(folder.iterdir())
-
-
-async def until_there(path: Path) -> None:
-    for _ in range(1000):
-        if path in found(path.parent):
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"{path.name} was not written")
 
 
 def _command_lines() -> list[str]:
