@@ -263,7 +263,7 @@ IMPLEMENTER = "implementer"
 async def numberer(
     ctx: Context,
     task: Annotated[str, Field(description="The task, in words: it becomes the description, and is not carried out.")] = "",
-    title: Annotated[str, Field(description="Of the task; the first sentence of what is to be done unless given.")] = "",
+    title: Annotated[str, Field(description="Of the task; the first line of what is to be done unless given.")] = "",
     description: str = "",
     priority: Literal["high", "medium", "low"] = "medium",
     language: str | None = None,

@@ -37,7 +37,7 @@ class NewTask:
 
     text: str
     title: str = ""
-    """Empty: the first sentence of the text."""
+    """Empty: the first line of the text up to a full stop."""
     priority: Priority = Priority.MEDIUM
     effort: str = ""
     language: str | None = None
