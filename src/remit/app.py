@@ -515,17 +515,17 @@ class Remit:
         """Call `listener` on the event loop when a delegation starts or ends here, until the returned function is called.
 
         `kinds` selects other events, such as requests to APIs."""
-        return self._listening_engine().listen(listener, kinds)
+        return self._listening_engine().bus.listen(listener, kinds)
 
     def lifecycle_events(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> "LifecycleEvents":
         """The same events as an `async for` iterator, from now until this `Remit` is closed."""
-        return self._listening_engine().lifecycle_events(kinds)
+        return self._listening_engine().bus.read(kinds)
 
     happenings = lifecycle_events  # its name in earlier versions
 
     def report_access(self, api: str, principal: str | None, error: ErrorInfo | None = None) -> None:
         """Report that an API admitted a request or refused it with `error`."""
-        self.engine.report_access(api, principal, error)
+        self.engine.bus.access(api, principal, self.clock.wall(), error)
 
     note_visit = report_access  # its name in earlier versions
 
@@ -612,7 +612,6 @@ class Remit:
             caller_token=self._caller_token,
             reap=self._reap,
             kill=self._kill_processes,
-            reap_sessions=self._reap_sessions,
             definition=self.directory.definition_hash,
         )
         chosen = settings.engine
@@ -668,17 +667,13 @@ class Remit:
             return new_token(live.delegation.session_id, str(self.folder / "run" / f"{self.owner.owner_id}.sock"))
         return self._attach_server.token_for(live)
 
-    def _reap(self, owner_id: str, session_id: str = "") -> int:
+    def _reap(self, owner_id: str, session_id: str) -> int:
         from remit.system.processes import kill_tree, marked, marker
 
         mark = marker(self._project, owner_id, session_id)
         if left := len(marked(mark)):
             kill_tree(None, marker=mark, term_grace=0.1)
         return left
-
-    def _reap_sessions(self, owner_id: str, session_ids: Collection[str]) -> None:
-        for session_id in session_ids:
-            self._reap(owner_id, session_id)
 
     def _kill_processes(self, session_ids: Collection[str]) -> None:
         if (processes := self._executor_deps.made("processes")) is not None:

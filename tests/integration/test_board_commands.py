@@ -82,14 +82,6 @@ def test_task_page_reads_no_pipe_and_no_file_outside_as_plan(tmp_path: Path, cap
         assert "why end" in page, "the page of one task is not truncated"
 
 
-@pytest.mark.parametrize("option", ["--svg", "--html"])
-def test_picture_does_not_replace_a_pipe(tmp_path: Path, option: str) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    done = remit(tmp_path, "board", option, "pipe")
-    assert (done.code, (tmp_path / "pipe").is_fifo()) == (2, True)
-    assert "pipe is not a file. Name the file to write, or - for stdout." in done.stderr
-
-
 def test_more_than_five_tasks_need_confirmation(tmp_path: Path) -> None:
     from remit import Board, NewTask, abandon_tasks, add_task
 

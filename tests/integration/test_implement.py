@@ -147,14 +147,6 @@ async def test_acceptance_decides_whether_a_phase_is_completed(tmp_path: Path) -
     assert outcome.status == "completed"
 
 
-async def test_completed_return_without_a_file_is_not_completed(tmp_path: Path) -> None:
-    board = made_project(tmp_path, in_git=False)
-    outcome = await Worker(p2=lambda _ctx, _phase: returned()).implement(board)
-    assert (outcome.status, outcome.errors[0].code) == ("failed", "VALIDATION_FAILED")
-    assert "names no project file" in outcome.summary
-    assert (entry(board)["status"], markers(board)[1]) == ("implementing", "PARTIAL")
-
-
 async def test_undeclared_files_are_not_committed(tmp_path: Path) -> None:
     """Named paths only; what a person has staged stays staged."""
     board = made_project(tmp_path)
@@ -278,16 +270,6 @@ async def test_tasks_run_in_dependency_order_until_one_fails(tmp_path: Path) -> 
     assert outcome.data["not_begun"] == [5, 6]
     assert "Task 2 is failed: " in outcome.summary
     assert "Not begun: tasks 5, 6." in outcome.summary
-
-
-def test_missing_or_ambiguous_plan_is_refused(tmp_path: Path) -> None:
-    board = made_project(tmp_path, in_git=False, plan="### Phase 1: A\n### Phase 1: B\n")
-    with pytest.raises(Refused, match="Phase 1 occurs more than once"):
-        asyncio.run(Worker().implement(board))
-    (tmp_path / PLAN_PATH).unlink()
-    with pytest.raises(Refused, match="cannot be read"):
-        asyncio.run(Worker().implement(board))
-    assert entry(board)["status"] == "planned"
 
 
 KILLED = """

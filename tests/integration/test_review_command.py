@@ -126,14 +126,6 @@ async def test_file_with_an_open_task_of_a_review_gets_no_second_one(project: Pa
     assert again.data["created"] == [4], "an abandoned task does not count"
 
 
-async def test_reviewer_gets_path_focus_and_output_file(project: Path) -> None:
-    await run_review(project, reviewer_with([]), path="src", focus="only the locks")
-    report = (project / "specs/reviews/review-001.md").read_text()
-    assert "Review src." in report
-    assert "Asked for in particular: only the locks" in report
-    assert "`specs/reviews/review-001.md`" in report
-
-
 async def test_review_without_a_report_fails(project: Path) -> None:
     @agent("reviewer")
     async def says_so(ctx: Context, task: str, **_more: Any) -> dict[str, Any]:

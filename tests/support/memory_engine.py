@@ -9,7 +9,7 @@ import bisect
 import contextlib
 import contextvars
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,6 @@ from remit import (
     EventKind,
     Handle,
     Isolation,
-    LifecycleKind,
     Limits,
     Misused,
     Owner,
@@ -316,10 +315,6 @@ class MemoryHandle(kit.LiveHandle):
     async def _done(self) -> Return:
         return await asyncio.shield(self.run.done)
 
-    async def result_within(self, seconds: float) -> Return | None:
-        await asyncio.wait([self.run.done], timeout=seconds)
-        return self.run.done.result() if self.run.done.done() else None
-
     async def stream(self) -> AsyncIterator[Event]:
         position, run = 0, self.run
         while True:
@@ -532,18 +527,12 @@ class MemoryEngine:
 
     async def result(self, session_id: str, wait_seconds: float) -> Return | None:
         run = self.runs.get(session_id)
-        return self._known(session_id).result if run is None else await MemoryHandle(run).result_within(wait_seconds)
+        if run is None:
+            return self._known(session_id).result
+        await asyncio.wait([run.done], timeout=wait_seconds)
+        return run.done.result() if run.done.done() else None
 
-    # ---- lifecycle events and the engine's own lifecycle
-
-    def listen(self, listener: kit.Listener, kinds: Iterable[LifecycleKind] = kit.OUTCOMES) -> Callable[[], None]:
-        return self.bus.listen(listener, kinds)
-
-    def lifecycle_events(self, kinds: Iterable[LifecycleKind] = kit.OUTCOMES) -> kit.LifecycleEvents:
-        return self.bus.read(kinds)
-
-    def report_access(self, api: str, principal: str | None, error: ErrorInfo | None = None) -> None:
-        self.bus.access(api, principal, self.config.deps.clock.wall(), error)
+    # ---- the engine's own lifecycle
 
     async def open(self, *, recover: bool = True) -> kit.Recovered:
         return kit.Recovered()

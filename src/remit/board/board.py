@@ -18,7 +18,7 @@ from remit.board import archive, write_set
 from remit.board.state_file import StateFile, read_state, state_to_bytes, to_bytes
 from remit.board.task import State
 from remit.board.user_edits import FROM, displaced_name, read_at_rest, signature, sweep_left
-from remit.board.write_set import Piece, WriteSet, hash_of, read_or_none
+from remit.board.write_set import Piece, hash_of, read_or_none
 from remit.core.deadline import SYSTEM_CLOCK, Clock
 from remit.core.errors import Misused, Refused
 from remit.core.ids import new_session_id
@@ -254,16 +254,11 @@ class Board:
         drawn = hash_of(text)
         state = state_to_bytes(draft.state, drawn)
         files = {**draft.files, **({draft.commit.note: draft.commit.to_bytes(self.root)} if draft.commit is not None else {})}
-        files_of_set = WriteSet(
-            pieces=(
-                *(Piece(path=path, data=data) for path, data in files.items()),
-                Piece(path=STATE, data=state, expected=hash_of(found.data)),
-                Piece(path=TODO, data=text, expected=was, displaced_to=f"{LEFT}/{displaced_name(was)}" if was else ""),
-            ),
-            moves=tuple(draft.moves.items()),
-            stamp=re.sub(r"[-:]", "", draft.at),
-        )
-        draft.notices += write_set.write(self.root / SET, self.root, files_of_set)
+        displaced = f"{LEFT}/{displaced_name(was)}" if was else ""
+        pieces = [Piece(path=path, data=data) for path, data in files.items()]
+        pieces += [Piece(path=STATE, data=state, expected=hash_of(found.data))]
+        pieces += [Piece(path=TODO, data=text, expected=was, displaced_to=displaced)]
+        draft.notices += write_set.write(self.root / SET, self.root, pieces, draft.moves, re.sub(r"[-:]", "", draft.at))
         self._last = (state, StateFile(state=draft.state, drawn=drawn))
         return True
 

@@ -15,6 +15,7 @@ from remit.board.board import SPECS, Board, Draft
 from remit.board.command_lifecycle import (
     LEAST_SECONDS,
     TaskRun,
+    check_dependencies,
     check_entry,
     must_exist,
     new_error,
@@ -50,7 +51,6 @@ from remit.board.task_landing import (
     merge_mode,
     remove_landed,
 )
-from remit.board.task_order import check_dependencies
 from remit.board.task_prompts import depends_on, plan_at, task_block
 from remit.board.verdicts import (
     STOPPED,

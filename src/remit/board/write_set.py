@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,15 +45,6 @@ class Piece:
     """Where the expected file goes, relative to the root: an editor may still be writing to it. Empty: it is removed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteSet:
-    pieces: tuple[Piece, ...]
-    moves: tuple[tuple[str, str], ...] = ()
-    """Folders to rename before the files are put in place."""
-    stamp: str
-    """For the names of kept files."""
-
-
 def is_pending(folder: Path) -> bool:
     """Whether a change with a journal is not completely in place: it counts as made."""
     return os.path.lexists(folder / JOURNAL)
@@ -74,13 +65,15 @@ def make_ready(folder: Path, root: Path) -> None:
             )
 
 
-def write(folder: Path, root: Path, files: WriteSet) -> tuple[str, ...]:
-    """Make the change. Returns a line for each file kept beside a new one. Raises `Unavailable`; then nothing was changed."""
+def write(folder: Path, root: Path, pieces: Sequence[Piece], moves: Mapping[str, str], stamp: str) -> tuple[str, ...]:
+    """Make the change. Returns a line for each file kept beside a new one. Raises `Unavailable`; then nothing was changed.
+
+    `moves`: folders to rename before the files are put in place; `stamp`: for the names of kept files."""
     journal = folder / JOURNAL
     try:
         _empty(folder)
-        steps = [_stage(folder, root, str(number), piece, files.stamp) for number, piece in enumerate(files.pieces)]
-        entry = {"format": 1, "pieces": steps, "moves": files.moves}
+        steps = [_stage(folder, root, str(number), piece, stamp) for number, piece in enumerate(pieces)]
+        entry = {"format": 1, "pieces": steps, "moves": list(moves.items())}
         write_synced(folder / "journal.new", json.dumps(entry).encode(), None)
         _sync(folder)  # the staged names are on disk before the journal can be
         os.rename(folder / "journal.new", journal)

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -78,14 +78,6 @@ class Plain:
         self._aside.show(records, watch, told)
 
 
-class Asides(Lines):
-    """Omits lines for the message itself: its text is the answer."""
-
-    def _changes(self, record: Record) -> Iterator[tuple[float, int, str, str, str]]:
-        if record.parent_id is not None:
-            yield from super()._changes(record)
-
-
 def to_stdout(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
@@ -126,7 +118,7 @@ async def _ask(project: Project, message: str, conversation: str | None, setting
         if project.as_json:
             output = Plain(Silence(), lambda _: None)
         else:  # text on stdout; delegations on stderr, as a live tree if stdout is not that terminal
-            output = Plain(LiveTree() if error_console().is_terminal and not console().is_terminal else Asides(), to_stdout)
+            output = Plain(LiveTree() if error_console().is_terminal and not console().is_terminal else Lines(), to_stdout)
         answer = await answer_to(remit, message, output, conversation=conversation, timeout=timeout, signals=HANGING_UP)
         code = Exit.INTERRUPTED if answer.was_interrupted else exit_of_return(answer.result)
         return project.answer(answer.to_dict, lambda: _conclude(remit, answer), code)
@@ -216,7 +208,7 @@ async def answer_to(
     remit.directory.specs()  # loaded before the timeout of the message starts
     handle = await remit.start(ASSISTANT, parameters=message_parameters(message, conversation), timeout=timeout)
     heard = _SpokenHandle(handle, output)
-    heeded = [one for one in signals if signal.getsignal(one) is not signal.SIG_IGN]
+    heeded = [one for one in signals if stop is None and signal.getsignal(one) is not signal.SIG_IGN]
     outcome = await await_return(remit, heard, output, heeded, stop)
     records = below(await remit.tree(handle.session_id), handle.session_id)
     return Answer(

@@ -3,6 +3,7 @@
 rich is imported only to draw a table or a live view."""
 
 import io
+import math
 import os
 import re
 import sys
@@ -265,18 +266,14 @@ def wrapped(text: str, columns: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`0.42 s`, `12.3 s`, `4 m 05 s`, `2 h 03 m`, `3 d 4 h`"""
+    """`0.42 s`, `12 s`, `4 m 05 s`, `2 h 03 m`, `3 d 4 h`"""
     seconds = max(0.0, seconds)
-    if seconds < 10:
-        return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
     if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = int(seconds) // 60
-    if minutes < 60:
-        return f"{minutes} m {int(seconds) % 60:02} s"
-    if minutes < 48 * 60:
-        return f"{minutes // 60} h {minutes % 60:02} m"
-    return f"{minutes // 1440} d {minutes % 1440 // 60} h"
+        return f"{seconds:.{2 if seconds < 1 else 1 if seconds < 10 else 0}f} s"
+    for large, small, of, last in (("m", "s", 60, 3600), ("h", "m", 3600, 172_800)):
+        if seconds < last:
+            return f"{int(seconds // of)} {large} {int(seconds % of * 60 // of):02} {small}"
+    return f"{int(seconds // 86_400)} d {int(seconds % 86_400 // 3600)} h"
 
 
 def size(count: float) -> str:
@@ -288,11 +285,10 @@ def size(count: float) -> str:
 
 
 def money(amount: float) -> str:
-    """`12.50`, `0.0312`, `0.0006`: to the cent; small amounts to their first significant digits."""
+    """`12.50`, `0.0312`, `0.00006`: to the cent; small amounts to their first significant digits."""
     if amount >= 1 or amount <= 0:
         return f"{amount:.2f}"
-    text = f"{amount:.4f}" if amount >= 0.00005 else f"{float(f'{amount:.1g}'):.15f}"
-    whole, _, cents = text.rstrip("0").partition(".")
+    whole, _, cents = f"{amount:.{max(4, -math.floor(math.log10(amount)))}f}".rstrip("0").partition(".")
     return f"{whole}.{cents:0<2}"
 
 

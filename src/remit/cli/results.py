@@ -47,8 +47,6 @@ REPORT_LINES = 30
 REPORT_BYTES = 256 * 1024
 """Marks the end of a report's excerpt."""
 LONG = 500
-FROM_TODO = "From TODO.md: "
-"""`board.user_edits.FROM`, repeated here to avoid the import."""
 
 
 # ---- a return of an agent
@@ -173,9 +171,9 @@ def _beginning(text: str, most: int = REPORT_LINES) -> Beginning:
 # ---- the outcome of a command of the board
 
 
-def answer_outcome(project: "Project", outcome: "Outcome", *, was_interrupted: bool = False) -> Exit:
+def answer_outcome(project: "Project", outcome: "Outcome", *, was_interrupted: bool = False, text: str | None = None) -> Exit:
     code = Exit.INTERRUPTED if was_interrupted else exit_of_ending(Status(outcome.status), StopReason(outcome.stop_reason))
-    return project.answer(outcome.to_dict, lambda: print_outcome(outcome), code)
+    return project.answer(outcome.to_dict, text if text is not None else lambda: print_outcome(outcome), code)
 
 
 def print_outcome(outcome: "Outcome") -> None:
@@ -183,16 +181,11 @@ def print_outcome(outcome: "Outcome") -> None:
     if outcome.summary:
         say(outcome.summary)
     for artifact in outcome.artifacts:
-        words = f"  {one_line(artifact.summary, LONG)}" if artifact.summary else ""
-        say_labelled("artifact", "green", f"{one_line(artifact.path, LONG)} ({artifact.type}){words}")
+        say_labelled("artifact", "green", f"{one_line(artifact.path, LONG)} ({artifact.type})  {one_line(artifact.summary, LONG)}".rstrip())
     for error in outcome.errors:
         _print_error(error, outcome.summary, outcome.next_steps)
     for warning in outcome.warnings:
-        words = one_line(at_the_prompt(warning), LONG)
-        if words.startswith(FROM_TODO):  # an applied edit of TODO.md
-            say_labelled("TODO.md", "cyan", words.removeprefix(FROM_TODO))
-        else:
-            say_labelled("warning", "yellow", words)
+        say_labelled("warning", "yellow", one_line(at_the_prompt(warning), LONG))
     if outcome.commit:
         say_labelled("commit", "green", outcome.commit)
     if outcome.next_steps and not outcome.data.get("dry_run"):
@@ -388,7 +381,7 @@ def definition_document(definition: "Definition | None") -> dict[str, Any]:
     """The declaration of an agent that is not a Python function; only the names of its environment variables."""
     if definition is None:
         return {}
-    names = ("command", "prompt", "folder", "pass_environment", "model", "models", "tools", "requests", "temperature", "notes", "allow")
+    names = ("command", "prompt", "folder", "pass_environment", "model", "models", "tools", "requests", "temperature", "allow")
     return _fields_of(definition, *names, "delegates", "hand_in", "options", "contain", "hosts", "runs_on") | {
         "environment": sorted(definition.environment)
     }

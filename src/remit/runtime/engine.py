@@ -3,7 +3,7 @@
 An engine records a delegation before it runs, enforces its deadline, and records its outcome before the caller receives it."""
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from remit.core.budget import Budget, Limits
 from remit.core.context import Handle
 from remit.core.delegation import Delegation
-from remit.core.errors import ErrorInfo
 from remit.core.events import Event
-from remit.core.lifecycle import OUTCOMES, LifecycleKind
+from remit.core.lifecycle import LifecycleKind
 from remit.core.ports import Store
 from remit.core.record import Owner
 from remit.core.result import Return
 from remit.runtime.deps import RuntimeDeps, Submission
-from remit.runtime.lifecycle import LifecycleEvents, Listener
+from remit.runtime.lifecycle import LifecycleBus, Listener
 
 if TYPE_CHECKING:
     from remit.runtime.local_context import LocalRun
@@ -33,9 +32,6 @@ class LiveHandle(Handle):
     @property
     @abstractmethod
     def is_queued(self) -> bool: ...
-    @abstractmethod
-    async def result_within(self, seconds: float) -> Return | None:
-        """The return if it comes within `seconds`."""
 
 
 @dataclass(slots=True)
@@ -86,12 +82,10 @@ class EngineConfig(NamedTuple):
     listeners: tuple[tuple[Listener, tuple[LifecycleKind, ...]], ...] = ()
     caller_token: Callable[["LocalRun"], str] | None = None
     """Creates the token that authenticates processes of a delegation. Called from any thread."""
-    reap: Callable[[str], int] = lambda _owner_id: 0
-    """Kill the processes that a dead owner left. Returns their number. Blocking."""
+    reap: Callable[[str, str], int] = lambda _owner_id, _session_id: 0
+    """Kill the processes that an owner on this machine left: of one session, or of all if that is empty. Returns their number. Blocking."""
     kill: Callable[[Collection[str]], None] = lambda _session_ids: None
     """Kill the processes of these sessions now, without grace."""
-    reap_sessions: Callable[[str, Collection[str]], None] = lambda _owner_id, _session_ids: None
-    """Kill the processes that another owner on this machine runs for these sessions. Blocking."""
     definition: Callable[[str], str] = lambda _agent: ""
     """Hash of an agent's definition, equal in all processes that would execute it alike."""
 
@@ -102,6 +96,11 @@ class Engine(Protocol):
     @property
     def owner(self) -> Owner:
         """This process as registered in the store."""
+        ...
+
+    @property
+    def bus(self) -> LifecycleBus:
+        """Publishes starts and ends of its delegations, and what APIs report."""
         ...
 
     # ---- delegations
@@ -153,17 +152,6 @@ class Engine(Protocol):
 
     async def result(self, session_id: str, wait_seconds: float) -> Return | None:
         """The return if it comes within `wait_seconds`, in whichever process the delegation runs."""
-        ...
-
-    # ---- lifecycle events
-
-    def listen(self, listener: Listener, kinds: Iterable[LifecycleKind] = OUTCOMES) -> Callable[[], None]:
-        """Call `listener` on the event loop until the returned function is called."""
-        ...
-
-    def lifecycle_events(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> LifecycleEvents: ...
-    def report_access(self, api: str, principal: str | None, error: ErrorInfo | None = None) -> None:
-        """Publish that an API admitted a request or refused it with `error`."""
         ...
 
     # ---- limits

@@ -285,9 +285,7 @@ class Service:
         """The return of a delegation just started, if it ends in time. Reads nothing from the store for local ones."""
         if seconds <= 0:
             return None
-        if isinstance(handle, LiveHandle):
-            return await handle.result_within(seconds)
-        if not isinstance(handle, SettledHandle):
+        if not isinstance(handle, LiveHandle | SettledHandle):
             await self.recovered(await self.remit.describe(handle.session_id))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):

@@ -186,15 +186,15 @@ def to_unavailable(error: Exception, path: Path) -> Unavailable:
     kind = code & 0xFF
     if kind in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
         return damaged(path, str(error))
-    message, advice = _KINDS.get(kind, (f"could not be used ({error})", "Check the disk and the permissions of {path}."))
+    message, advice = _KINDS.get(kind, (f"could not be used ({error})", _USABLE))
     return unavailable(f"{path} {message}.", advice.format(path=path, folder=path.parent))
 
 
+_USABLE = "Check that {path} is a file that you may read and write, and the disk of {folder}."
+_BUSY = "is locked by another process", "Try again; if it lasts, see which process uses it (fuser {path})."
 _KINDS = {
-    sqlite3.SQLITE_BUSY: (
-        "is locked by another process",
-        "Try again; if it lasts, see which process uses it (fuser {path}).",
-    ),
+    sqlite3.SQLITE_BUSY: _BUSY,
+    sqlite3.SQLITE_LOCKED: _BUSY,
     sqlite3.SQLITE_FULL: (
         "could not be written: the disk is full",
         "Free some space on the disk of {folder}; this write was not kept, and the store continues when there is space.",
@@ -203,14 +203,7 @@ _KINDS = {
         "cannot be written: the file or its file system is read-only",
         "Make {path} and {folder} writable, or use another project folder.",
     ),
-    sqlite3.SQLITE_CANTOPEN: (
-        "could not be opened: it is missing, a directory, or not permitted",
-        "See that {path} is a file you may read and write, and that {folder} is writable.",
-    ),
-    sqlite3.SQLITE_PERM: ("may not be opened", "Give yourself permission: chmod u+rw {path}."),
-    sqlite3.SQLITE_IOERR: ("could not be read or written: the disk reports an error", "Check the disk of {folder}."),
 }
-_KINDS[sqlite3.SQLITE_LOCKED] = _KINDS[sqlite3.SQLITE_BUSY]
 
 
 @contextlib.contextmanager

@@ -18,7 +18,6 @@ from typing import Any
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq import Conninfo
 from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool, PoolTimeout
 
@@ -39,7 +38,7 @@ CONNECTION = {
     "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
 }
-"""A host that is gone is noticed after about 25 seconds, idle or with a query under way. The URL and `PGCONNECT_TIMEOUT` win."""
+"""A host that is gone is noticed after about 25 seconds, idle or with a query under way. The URL wins."""
 READERS = 8
 WAIT_SECONDS = 10.0
 """For a reader of the pool, or for a lost connection."""
@@ -89,9 +88,7 @@ class PostgresStore(SqlStore):
         with self._errors():
             given = conninfo_to_dict(url)
             options = f"-c search_path={schema} -c application_name=remit {given.get('options') or ''}".strip()
-            set_elsewhere = {*given, *(one.keyword.decode() for one in Conninfo.get_defaults() if one.val is not None)}
-            ours = {name: value for name, value in CONNECTION.items() if name not in set_elsewhere}
-            self._conninfo = make_conninfo(url, options=options, **ours)
+            self._conninfo = make_conninfo("", **{**CONNECTION, **given, "options": options})
             with self._connect() as connection:
                 _prepare(connection, schema, self.address)
         self._writer: Connection | None = None

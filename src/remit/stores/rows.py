@@ -522,19 +522,6 @@ class Connection(Protocol):
 class Group:
     """The writes of one transaction, as rows by kind. `owner_id`, if known, prevents a superseded process from writing outcomes."""
 
-    __slots__ = (
-        "charges",
-        "checkpoints",
-        "draws",
-        "inserts",
-        "limited_trees",
-        "limits_principal",
-        "owner_id",
-        "said",
-        "settlements",
-        "starts",
-    )
-
     def __init__(self, writes: Sequence[Write], owner_id: str | None) -> None:
         self.owner_id = owner_id
         self.limited_trees: set[str] = set()

@@ -127,16 +127,6 @@ def test_unreadable_claim_file_of_a_live_holder_still_refuses_others(board: Boar
         pass
 
 
-def test_holder_in_another_pid_namespace_is_alive_while_it_holds_the_lock(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
-    process = start_holder(board)
-    try:
-        monkeypatch.setattr("remit.system.processes.pid_space", lambda: "another")
-        assert holders(board).keys() == {12}
-    finally:
-        kill_group(process)
-    assert holders(board) == {}
-
-
 @pytest.mark.parametrize("name", ["tasks", "tasks/012.lock"])
 def test_claim_is_never_written_through_a_link(board: Board, name: str) -> None:
     theirs = board.root / "theirs"

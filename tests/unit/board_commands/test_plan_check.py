@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from remit import Board, Context, Remit, Task, agent, plan_task
-from remit.board.plan_check import plan_faults
+from remit.board.plans import plan_faults
 from support.boards import board_with
 
 PHASE = "### Phase 1: Fix it [NOT STARTED]\n- **Goal**: fixed\n- **Tasks**:\n  - [ ] fix\n"

@@ -214,17 +214,6 @@ async def test_revision_adds_a_plan_version_and_keeps_the_old_plan(tmp_path: Pat
     assert (tmp_path / first.artifacts[0].path).read_text() == before
 
 
-@pytest.mark.parametrize("text", ["Just do it.", "### Phase 1: A\n\n### Phase 1: B\n"], ids=["no phase", "doubled"])
-async def test_plan_without_valid_phases_is_rejected(tmp_path: Path, text: str) -> None:
-    board = board_with(tmp_path, task())
-    worker = agent_returning("planner", status="completed", data={"plan": text})
-    async with Remit.open(tmp_path, agents=[worker]) as remit:
-        outcome = await plan(remit, board, 12)
-    found = the_task(tmp_path)
-    assert (outcome.status, outcome.errors[0].code, found.status) == ("failed", "VALIDATION_FAILED", Status.PLANNING)
-    assert not found.has_plan
-
-
 async def test_invalid_transition_is_refused_and_force_warns(tmp_path: Path) -> None:
     board_with(tmp_path, task(status=Status.COMPLETED))
     with pytest.raises(Refused) as refused:
@@ -391,18 +380,6 @@ async def test_uncommitted_report_of_a_killed_run_is_committed_by_the_next(tmp_p
     assert any("Committed what an earlier command" in words for words in outcome.warnings)
     assert git(tmp_path, "log", "--format=%s").split("\n")[:2] == ["task 12: complete research"] * 2
     assert git(tmp_path, "status", "--porcelain", "specs").strip() == ""
-
-
-async def test_setting_of_the_open_project_decides_on_commits(tmp_path: Path) -> None:
-    begin(tmp_path)
-    board_with(tmp_path, task())
-    before = git(tmp_path, "rev-list", "--all", "--count")
-    for settings, commits, is_made in (({"board_commits": False}, None, False), ({}, False, False), ({"board_commits": False}, True, True)):
-        async with Remit.open(tmp_path, agents=[diligent], settings=settings) as remit:
-            outcome = await research(remit, Board(tmp_path, commits=commits), 12)
-        assert outcome.status == "completed"
-        assert bool(outcome.commit) is is_made
-        assert (git(tmp_path, "rev-list", "--all", "--count") != before) is is_made
 
 
 def a_task(number: int = 1, *, dependencies: tuple[int, ...] = (), complexity: str = "", parent: int | None = None) -> Task:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pydantic
 
@@ -23,21 +23,10 @@ if TYPE_CHECKING:
     from remit.engines.embedded.delegation_run import DelegationRun
 
 
-class TimedRun(Protocol):
-    @property
-    def ends_at(self) -> float:
-        """Its hard deadline."""
-        ...
-
-    def look(self, now: float) -> None:
-        """Do what is due and schedule the next check."""
-        ...
-
-
 log = logging.getLogger("remit.engine")
 
 Entry = list[Any]
-"""[moment, number, TimedRun or None]: a list, so that it can be emptied in place."""
+"""[moment, number, delegation or None]: a list, so that it can be emptied in place."""
 
 
 class Deadlines:
@@ -50,7 +39,7 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
 
-    def push(self, at: float, timed: TimedRun) -> Entry:
+    def push(self, at: float, timed: "DelegationRun") -> Entry:
         self._count += 1
         entry: Entry = [at, self._count, timed]
         heapq.heappush(self._heap, entry)
@@ -87,7 +76,7 @@ class Deadlines:
         self._timer, self._timer_at = None, float("inf")
         now = self._loop.time() + 0.0005  # the loop's timers may fire a clock tick early
         while self._heap and self._heap[0][0] <= now:
-            timed: TimedRun | None = heapq.heappop(self._heap)[2]
+            timed: DelegationRun | None = heapq.heappop(self._heap)[2]
             if timed is None:
                 self._settled -= 1
                 continue
@@ -107,12 +96,12 @@ class RunTimer:
     last_heard = 0.0
     _soft: asyncio.Event | None = None
 
-    def __init__(self, deadlines: Deadlines, at: float, run: TimedRun) -> None:
+    def __init__(self, deadlines: Deadlines, at: float, run: "DelegationRun") -> None:
         """Schedules a check of `run` at this time."""
         self._deadlines = deadlines
         self._entry: Entry | None = deadlines.push(at, run)
 
-    def schedule(self, at: float, run: TimedRun) -> None:
+    def schedule(self, at: float, run: "DelegationRun") -> None:
         """Schedule a check of `run` at this time and cancel the earlier one."""
         if self._entry is not None:
             self._deadlines.forget(self._entry)
@@ -346,13 +335,10 @@ def _stop_listening(watchdog: Watchdog) -> None:
     if isinstance(handler, _SignalHandler):
         handler.watchdogs.remove(watchdog)
         if not handler.watchdogs:
-            signal.signal(_SIGNAL, signal.SIG_IGN if _is_pending() else signal.SIG_DFL)
+            signal.signal(
+                _SIGNAL, signal.SIG_IGN
+            )  # discards a sent signal that is not delivered: without a handler it would end the program
             signal.signal(_SIGNAL, signal.SIG_DFL)
-
-
-def _is_pending() -> bool:
-    """Whether a signal is sent but not delivered; without a handler it would end the program."""
-    return _SIGNAL in signal.sigpending()
 
 
 def _is_between_turns(frame: FrameType) -> bool:

@@ -5,7 +5,7 @@
 import asyncio
 import contextlib
 import contextvars
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -15,9 +15,8 @@ from remit.core.budget import Budget, Limits, TreeLimits
 from remit.core.cache import CACHE_KEYS
 from remit.core.context import Handle, RecordedHandle, SettledHandle
 from remit.core.delegation import Lineage
-from remit.core.errors import ErrorInfo, Misused, Unavailable
+from remit.core.errors import Misused, Unavailable
 from remit.core.events import Event
-from remit.core.lifecycle import OUTCOMES, LifecycleKind
 from remit.core.ports import Store
 from remit.core.record import CancelRequest, Owner, Record, RecordDelegation
 from remit.core.redaction import is_redacted
@@ -28,7 +27,7 @@ from remit.engines.embedded.deadlines import Deadlines, Watchdog, let_go
 from remit.engines.embedded.delegation_run import DelegationRun
 from remit.engines.embedded.events import EventStreams, known
 from remit.engines.embedded.handles import LocalHandle, Node
-from remit.engines.embedded.journal import Clash, Journal, OverBudget, Problem
+from remit.engines.embedded.journal import Clash, Journal, OverBudget
 from remit.engines.embedded.maintenance import Maintenance
 from remit.engines.embedded.peers import PeerProcesses
 from remit.engines.embedded.recovery import Recovery
@@ -38,7 +37,7 @@ from remit.runtime import reply
 from remit.runtime.accept import normalised_call, recorded_budget, redraw_session_id
 from remit.runtime.deps import CURRENT, RuntimeDeps, Submission
 from remit.runtime.engine import EngineConfig, Middleware, Perform, Recovered, WorkerInfo
-from remit.runtime.lifecycle import LifecycleBus, LifecycleEvents, Listener
+from remit.runtime.lifecycle import LifecycleBus
 from remit.runtime.perform import perform
 from remit.runtime.reply import PartialWork, Stop
 from remit.system.threads import off_loop
@@ -229,12 +228,9 @@ class EmbeddedEngine:
         return ResultCache(self, self.config)
 
     async def _record_unrun(self, submission: Submission, result: Return) -> Return:
-        written: asyncio.Future[Problem] = self.loop.create_future()
         record = _settled_record(submission, result, self.owner.owner_id)
-        then = lambda problem: None if written.done() else written.set_result(problem)  # noqa: E731
         limits = submission.budget.tree_limits(record.root_id)
-        self.journal.write(RecordDelegation(record, limits), then, at_once=not self._runs)  # nothing would join its group
-        problem = written.result() if written.done() else await written
+        problem = await self.journal.problem_of(RecordDelegation(record, limits), at_once=not self._runs)  # nothing would join its group
         if isinstance(problem, Clash):
             redraw_session_id(submission, self.deps.policy)
             metadata = result.metadata._replace(session_id=submission.delegation.session_id)
@@ -347,16 +343,7 @@ class EmbeddedEngine:
     async def result(self, session_id: str, wait_seconds: float) -> Return | None:
         return await self.streams.result(session_id, wait_seconds)
 
-    # ---- lifecycle events and limits
-
-    def listen(self, listener: Listener, kinds: Iterable[LifecycleKind] = OUTCOMES) -> Callable[[], None]:
-        return self.bus.listen(listener, kinds)
-
-    def lifecycle_events(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> LifecycleEvents:
-        return self.bus.read(kinds)
-
-    def report_access(self, api: str, principal: str | None, error: ErrorInfo | None = None) -> None:
-        self.bus.access(api, principal, self.deps.clock.wall(), error)
+    # ---- limits
 
     def limit_slots(self, agent: str, slots: int | None) -> None:
         self.scheduler.limit(agent, slots)

@@ -74,8 +74,6 @@ class Watcher:
         self._task: asyncio.Task[None] | None = None
         self._stamp: int | None = None
         self._is_closed = False
-        self.looks = 0
-        """Number of polls."""
 
     @contextlib.contextmanager
     def watching(self, session_id: str) -> Iterator[WatchedDelegation]:
@@ -172,7 +170,6 @@ class Watcher:
         wanted = [session_id for session_id, watched in self._watched.items() if not is_same or watched.head is None]
         if not wanted:
             return 0.0
-        self.looks += 1
         total = 0.0
         for part in batched(wanted, HEADS_AT_ONCE):
             heads, seconds = await off_loop(_timed, self._store.heads, part)
@@ -210,12 +207,8 @@ def _timed(heads: Callable[[Sequence[str]], Heads], wanted: Sequence[str]) -> tu
 
 FARTHEST = 2**53
 """Larger than any event number that a client may send."""
-AT_ONCE = 256
-"""Maximum events per read from the store."""
-FEW = 8
-"""Events of the first read, while their size is unknown."""
-AT_ONCE_CHARACTERS = 64 * 1024
-"""Approximate buffer per slow reader; there may be a thousand."""
+AT_ONCE = 16
+"""Events per read from the store: slow readers keep them in memory, and there may be a thousand."""
 
 Find = Callable[[str], "DelegationRun | None"]
 """The delegation of a session, if this process runs it."""
@@ -297,10 +290,9 @@ class EventStreams:
 
     async def _from_store(self, record: Record, after: int) -> AsyncGenerator[Event, None]:
         is_waiting = record.result is None and record.step_times[BEFORE_RUN - 1] is None
-        most = FEW
         while True:
-            events = await off_loop(self._store.events, record.session_id, after, most)
-            size, is_last = sum(_size(event) for event in events), len(events) < most
+            events = await off_loop(self._store.events, record.session_id, after, AT_ONCE)
+            is_last = len(events) < AT_ONCE
             while events:
                 event = events.pop(0)  # events that were delivered are not kept
                 if is_waiting and event.number >= BEFORE_RUN:
@@ -309,7 +301,6 @@ class EventStreams:
                 yield event
             if is_last:
                 return
-            most = max(1, min(AT_ONCE, most * AT_ONCE_CHARACTERS // max(1, size)))
 
 
 async def _from_memory(run: "DelegationRun", after: int) -> AsyncGenerator[Event, None]:
@@ -340,8 +331,3 @@ def _recorded_events(run: "DelegationRun", after: int) -> Iterator[Event]:
 
 def _number(event: Event) -> int:
     return event.number
-
-
-def _size(event: Event) -> int:
-    """Approximate size; only texts count in full."""
-    return sum(len(value) if isinstance(value, str) else len(str(value)) for value in event.body.values())

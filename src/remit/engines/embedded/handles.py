@@ -67,25 +67,6 @@ class LocalHandle(LiveHandle):
         with self._waiting():
             return await asyncio.shield(done)
 
-    async def result_within(self, seconds: float) -> Return | None:
-        """The return if it comes within `seconds`. The first waiter is notified directly; a shield would delay it by two turns."""
-        outcome, loop = self._run.outcome, self._run.engine.loop
-        if outcome.is_known or outcome.waiter is not None or self._caller is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    return await self.result()
-            return None
-        waiter: asyncio.Future[Return] = loop.create_future()
-        outcome.waiter = waiter
-        timer = loop.call_later(seconds, _time_out, waiter)
-        try:
-            return await waiter
-        except TimeoutError:
-            return None
-        finally:
-            timer.cancel()
-            outcome.waiter = None
-
     def _waiting(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if self._caller is None else _lent_slot(self._caller)
 
@@ -147,8 +128,3 @@ def _lent_slot(caller: "DelegationRun") -> Iterator[None]:
         yield
     finally:
         caller.engine.scheduler.take_back(caller)
-
-
-def _time_out(waiter: "asyncio.Future[Return]") -> None:
-    if not waiter.done():
-        waiter.set_exception(TimeoutError())

@@ -101,18 +101,14 @@ class Journal:
 
     async def written(self, write: Write) -> None:
         """Wait until it is durable. Raises `Unavailable` if it could not be written."""
-        written: asyncio.Future[None] = self._loop.create_future()
+        problem = await self.problem_of(write)
+        if isinstance(problem, Unavailable):
+            raise problem
 
-        def then(problem: Problem) -> None:
-            if written.done():
-                return
-            if isinstance(problem, Unavailable):
-                written.set_exception(problem)
-            else:
-                written.set_result(None)
-
-        self.write(write, then)
-        await written
+    def problem_of(self, write: Write, *, at_once: bool = False) -> "asyncio.Future[Problem]":
+        future: asyncio.Future[Problem] = self._loop.create_future()
+        self.write(write, lambda problem: None if future.done() else future.set_result(problem), at_once=at_once)
+        return future
 
     def call(self, function: Callable[[Store], T]) -> "asyncio.Future[T]":
         """Run `function` on the writer thread, between two groups: only that thread writes to the store."""
@@ -180,8 +176,7 @@ class Journal:
             self._hand_to_thread(group)
             return
         self._tell(group, applied)
-        if self._next.writes or self._calls:
-            self._arm()
+        self._go_on()
 
     def _hand_to_thread(self, group: _Group) -> None:
         """Write on the thread, however long it takes; finished delegations wait for it only for a limited time."""

@@ -17,11 +17,8 @@ from remit.engines.embedded.journal import Journal
 from remit.system.liveness import below, closed_path, is_dead, pipe_path, wake
 from remit.system.threads import off_loop
 
-LOOK_SECONDS = 0.02
+LOOK_SECONDS = 0.01
 """Interval of polls for writes of other processes: one cheap pragma."""
-FIRST_LOOK_SECONDS = 0.004
-FIRST_SECONDS = 0.25
-"""For so long the interval is shorter: much of what is waited for takes less."""
 SLOW_LOOK_SECONDS = 1.0
 """The same if the store sends notifications, in case one is lost."""
 CANCEL_SECONDS = 5.0
@@ -38,7 +35,6 @@ class StoreChanges:
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._stop = store.watch(self._on_change)
-        self._first_until = self._loop.time() + FIRST_SECONDS
 
     def _on_change(self, what: Literal["cancel", "write"]) -> None:
         if not self._loop.is_closed():
@@ -51,8 +47,7 @@ class StoreChanges:
     async def wait(self, at_least: float = 0.0) -> None:
         """Wait until something may have been written, at least `at_least` seconds."""
         if self._stop is None:
-            interval = FIRST_LOOK_SECONDS if self._loop.time() < self._first_until else LOOK_SECONDS
-            await asyncio.sleep(max(interval, at_least))
+            await asyncio.sleep(max(LOOK_SECONDS, at_least))
             return
         await asyncio.sleep(at_least)
         with contextlib.suppress(TimeoutError):

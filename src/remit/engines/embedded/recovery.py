@@ -16,7 +16,7 @@ from remit.core.redaction import is_redacted
 from remit.core.result import Artifact, StopReason, state_of
 from remit.engines.embedded.budgets import lineage_of, recovered_budget, spent_of
 from remit.engines.embedded.delegation_run import DelegationRun
-from remit.engines.embedded.journal import OutcomeConflict, Problem
+from remit.engines.embedded.journal import OutcomeConflict
 from remit.engines.embedded.replay import EarlierRun, Replay, delegation_of, earlier_run
 from remit.runtime import reply
 from remit.runtime.authorize import pending_after_restart
@@ -84,7 +84,7 @@ class Recovery:
                 await self._settle_crashed(record, record.owner)
                 report.settled.append(record.session_id)
         for owner_id in (*dead, *sorted(unknown)):
-            report.killed += await off_loop(self._engine.config.reap, owner_id)
+            report.killed += await off_loop(self._engine.config.reap, owner_id, "")
             await self._take_over(owner_id, report)
             await self._engine.journal.call(lambda store, owner_id=owner_id: store.remove_owner(owner_id))  # type: ignore[misc]
             closed_path(self._run_folder, owner_id).unlink(missing_ok=True)
@@ -191,7 +191,8 @@ class Recovery:
         live = [one for one in below(tree, before.session_id)[1:] if not one.state.is_settled]
         given = left_to_queues(live)
         ours = [one.session_id for one in live if one.session_id not in given and one.owner == before.owner]
-        await off_loop(self._engine.config.reap_sessions, before.owner, [before.session_id, *ours])
+        for session_id in (before.session_id, *ours):
+            await off_loop(self._engine.config.reap, before.owner, session_id)
         return await self._engine.journal.call(lambda store: store.take_over(ours, of=before.owner, to=self._owner_id)) if ours else []
 
     def _can_run_again(self, record: Record) -> bool:
@@ -288,7 +289,7 @@ class Recovery:
 
     async def cancel_left_behind(self, asked: Record, stop: Stop) -> list[dict[str, Any]]:
         """Cancel work of a dead process: settle it as cancelled with its partial work; it never runs again."""
-        await off_loop(self._engine.config.reap, asked.owner)
+        await off_loop(self._engine.config.reap, asked.owner, "")
 
         def take(store: Store) -> list[Record]:
             nodes = [
@@ -342,9 +343,7 @@ class Recovery:
         now = clock.wall()
         steps = (*record.step_times[:12], now)
         settle = SettleDelegation(record.session_id, state_of(result), now, result, steps, tokens, cost, count)
-        written: asyncio.Future[Problem] = engine.loop.create_future()
-        engine.journal.write(settle, lambda problem: None if written.done() else written.set_result(problem))
-        problem = await written
+        problem = await engine.journal.problem_of(settle)
         self._taken.pop(record.session_id, None)
         engine.streams.watcher.tell(record.session_id)
         if isinstance(problem, OutcomeConflict):  # it had ended after all: that outcome counts and was reported

@@ -25,7 +25,6 @@ from remit.engines.embedded.handles import LocalHandle, Node
 from remit.engines.embedded.replay import delegation_of
 from remit.engines.temporal.connection import (
     POLL_SECONDS,
-    RPC_SECONDS,
     TemporalConfig,
     connect,
     identity_of,
@@ -462,28 +461,14 @@ class TemporalEngine(EmbeddedEngine):
 
     async def _sweep(self) -> None:
         """Find delegations whose caller died before it started their workflow, or whose workflow was ended in Temporal."""
-        was_away = False
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            is_away = await self._is_away()
-            if is_away is not was_away:
-                log.warning("The Temporal server does not answer; work waits." if is_away else "The Temporal server answers again.")
-            was_away = is_away
             try:
                 await self.sweep()
             except Unavailable:
                 pass  # the store is unreachable: retried at the next turn
             except Exception:  # a background task that must not end
                 log.exception("The sweep failed; it continues")
-
-    async def _is_away(self) -> bool:
-        from temporalio.service import RPCError
-
-        try:
-            await self.client.service_client.check_health(timeout=RPC_SECONDS)
-        except RPCError:
-            return True
-        return False
 
     async def sweep(self) -> None:
         old = self.deps.clock.wall() - LEFT_SECONDS

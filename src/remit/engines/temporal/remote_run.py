@@ -37,19 +37,6 @@ class RemoteRun:
 
     Thousands may be in flight: until its outcome is recorded, a delegation without a caller costs no task."""
 
-    __slots__ = (
-        "_end_watch",
-        "_engine",
-        "_is_entered",
-        "_is_left",
-        "_is_recorded",
-        "_stopped_by",
-        "_timer",
-        "outcome",
-        "parent",
-        "submission",
-    )
-
     def __init__(self, submission: Submission, engine: "TemporalEngine") -> None:
         self.submission = submission
         self.outcome = Outcome(engine.loop)

@@ -114,7 +114,7 @@ def set_up_logs(style: str = "text", *, level: int = logging.INFO, stream: TextI
 
 def log_lifecycle(engine: Engine) -> Callable[[], None]:
     """Log each delegation that starts or ends and each refused caller, until the returned function is called."""
-    return engine.listen(_write, _HEARD)
+    return engine.bus.listen(_write, _HEARD)
 
 
 def _write(event: LifecycleEvent) -> None:

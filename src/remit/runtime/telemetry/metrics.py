@@ -125,7 +125,7 @@ def prometheus_page(engine: Engine, find: Find) -> Callable[[str], tuple[bytes, 
 
     registry = CollectorRegistry()
     reader = PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=registry)
-    engine.listen(EngineMetrics(find, engine.live, reader).on_event, names.METRIC_EVENTS)
+    engine.bus.listen(EngineMetrics(find, engine.live, reader).on_event, names.METRIC_EVENTS)
     open_metrics = "application/openmetrics-text"
 
     def page(accept: str = "") -> tuple[bytes, str]:
