@@ -127,7 +127,7 @@ def _fenced_blocks(text: str) -> list[str]:
 
 
 def _objects_in(text: str) -> list[Any]:
-    """The outermost JSON objects between sentences. A part of a broken object is none, and no character is decoded twice."""
+    """The outermost JSON objects between sentences. Parts of a broken object are left out, and no character is decoded twice."""
     found: list[Any] = []
     reach = 0
     for match in deque(_OBJECT_START.finditer(text), maxlen=MOST_OBJECTS):
