@@ -3,14 +3,11 @@ subclasses to say how its agents are made and run."""
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import pytest
-import pytest_asyncio
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
-from pydantic import BaseModel
 
 from remit import AgentSpec, Remit, agent
 from remit.testing import Call, ModelRequest, ScriptedModels
@@ -57,13 +54,6 @@ def delegate(target: str, **parameters: Any) -> Call:
     return Call("delegate", target=target, parameters=parameters)
 
 
-class Verdict(BaseModel):
-    """A judgement."""
-
-    good: bool
-    why: str
-
-
 class Models(ScriptedModels):
     """One server for several scripts, one after another."""
 
@@ -84,7 +74,7 @@ class Harness(ABC):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._clients: dict[str, AsyncOpenAI] = {}
+        self._client: AsyncOpenAI | None = None
         self.models = Models([])
 
     async def __aenter__(self) -> Self:
@@ -96,21 +86,20 @@ class Harness(ABC):
 
     async def __aexit__(self, *error: Any) -> None:
         await self.remit.close()
-        for client in self._clients.values():
-            await client.close()
+        if self._client is not None:
+            await self._client.close()
         await self.models.__aexit__(*error)
 
-    def client(self, at: Models | None = None) -> AsyncOpenAI:
+    def client(self) -> AsyncOpenAI:
         """A plain HTTP client: no certificate authorities are loaded, which takes long."""
-        url = (at or self.models).openai_url
-        if url not in self._clients:
+        if self._client is None:
             plain = DefaultAsyncHttpxClient(verify=False)
-            self._clients[url] = AsyncOpenAI(base_url=url, api_key="none", max_retries=0, http_client=plain)
-        return self._clients[url]
+            self._client = AsyncOpenAI(base_url=self.models.openai_url, api_key="none", max_retries=0, http_client=plain)
+        return self._client
 
     @abstractmethod
-    def agent(self, *tools: Any, at: Models | None = None, output: Any = None) -> Any:
-        """A framework agent with these tools, whose model is served at `at` (default: the scripted model)."""
+    def agent(self, *tools: Any) -> Any:
+        """A framework agent with these tools."""
 
     @abstractmethod
     async def run(self, agent: Any, text: str) -> str:
@@ -130,19 +119,3 @@ class Harness(ABC):
         """Set the script of the model and record its requests."""
         self.models.play(script)
         return self.models.requests
-
-
-def harness_fixtures(kind: type[Harness]) -> tuple[Any, Any]:
-    """Two fixtures: `harness`, shared by the tests of a module, and a check after each test that no agent still runs."""
-
-    @pytest_asyncio.fixture(scope="module", loop_scope="module")
-    async def harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Harness]:
-        async with kind(tmp_path_factory.mktemp("project")) as opened:
-            yield opened
-
-    @pytest.fixture(autouse=True)
-    def no_agent_left() -> Iterator[None]:
-        yield
-        assert running.names == set()
-
-    return harness, no_agent_left

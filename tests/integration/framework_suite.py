@@ -1,6 +1,6 @@
 """Checks for every agent framework: the delegate tool in a framework agent, alone and inside an `@agent` function.
 
-`CHECKS` run on one `Harness` of the framework, one after another. Used by `test_frameworks_*`.
+`CHECKS` run on one `Harness` of the framework, one after another. Used by `test_frameworks`.
 """
 
 import asyncio
@@ -146,8 +146,3 @@ CHECKS: tuple[Check, ...] = (
     cancelling_the_agent_cancels_the_whole_tree,
     sync_tool_that_delegates_on_a_thread_makes_a_child,
 )
-
-
-def every_check(checks: tuple[Check, ...] = CHECKS) -> pytest.MarkDecorator:
-    """A parametrised test `(check, harness)`."""
-    return pytest.mark.parametrize("check", checks, ids=lambda check: check.__name__)

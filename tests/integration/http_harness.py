@@ -94,7 +94,6 @@ async def http_harness(
     agents: Sequence[Any] = AGENTS,
     limits: Any = None,
     tls: Any = None,
-    is_unix: bool = False,
     builtin_agents: Sequence[str] = (),
     **serve: Any,
 ) -> AsyncIterator[Harness]:
@@ -111,13 +110,12 @@ async def http_harness(
         service = Service(remit)
         app = http_app(routes(service), authenticator, remit.settings.serve, hosts=["127.0.0.1"], limits=limits)
         server = HttpServer(app, limits=limits, tls=tls)
-        listening = socket.socket(socket.AF_UNIX if is_unix else socket.AF_INET)
-        listening.bind(str(root / "h") if is_unix else ("127.0.0.1", 0))
+        listening = socket.create_server(("127.0.0.1", 0))
         address = listening.getsockname()
         await server.start([listening])
         closing.push_async_callback(server.stop, 0.5)
         async with contextlib.AsyncExitStack() as clients:
-            url = "http://localhost" if is_unix else f"http{'s' if tls else ''}://127.0.0.1:{address[1]}"
+            url = f"http{'s' if tls else ''}://127.0.0.1:{address[1]}"
             yield Harness(remit, service, authenticator, server, address, url, clients)
 
 

@@ -1,6 +1,7 @@
 """`remit.client.Client` against the real gRPC server, and against servers that break, hang or cannot stream."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 from grpc_harness import Harness, grpc_harness
 
-from remit import Client, DelegateError, discover
+from remit import Client, DelegateError, Remit, discover
+from support.pace import until
 from support.server import Credentials
 
 READ: Any = {"target": "worker", "operation": "read_file", "parameters": {"path": "a.txt"}}
@@ -84,12 +86,13 @@ class Breaking:
 
         from remit import tasks_pb2, tasks_pb2_grpc
 
-        self.pb, self.requests = tasks_pb2, []
+        self.pb, self.requests, self.keys, self.cancelled = tasks_pb2, [], list[str](), list[str]()
         self.address = f"unix:{path}"
         outer = self
 
         class Servicer(tasks_pb2_grpc.TaskServiceServicer):
             async def RunTask(self, request: Any, context: Any) -> Any:
+                outer.keys.append(request.config.key)
                 async for chunk in outer.run(request, context):
                     yield chunk
 
@@ -106,6 +109,13 @@ class Breaking:
                 outer.requests.append(("status", time.monotonic()))
                 return outer.pb.GetTaskStatusResponse(task=await outer.status(request, context))
 
+            async def CancelTask(self, request: Any, context: Any) -> Any:
+                outer.cancelled.append(request.task_id)
+                return outer.pb.CancelTaskResponse(state=7, cancelled=True, task=outer.pb.Task(task_id=request.task_id, state=7))
+
+            async def ListAgents(self, request: Any, context: Any) -> Any:
+                return outer.pb.ListAgentsResponse()
+
         self.server = grpc.aio.server()
         tasks_pb2_grpc.add_TaskServiceServicer_to_server(Servicer(), self.server)
         self.server.add_insecure_port(self.address)
@@ -114,6 +124,9 @@ class Breaking:
         return self.pb.Task(
             task_id="sess_12345678_abcdef", state=self.pb.TASK_STATE_COMPLETED, success=True, output="Done.", target="worker"
         )
+
+    def running(self) -> Any:
+        return self.pb.Task(task_id="sess_12345678_abcdef", state=self.pb.TASK_STATE_RUNNING)
 
     def chunk(self, number: int, **body: Any) -> Any:
         return self.pb.TaskChunk(number=number, task_id="sess_12345678_abcdef", **body)
@@ -186,3 +199,41 @@ async def test_client_waits_at_most_the_timeout_and_its_grace(breaking: Breaking
     async with Client(breaking.address, grace_seconds=0.1) as client:
         result = await asyncio.wait_for(client.delegate(**READ, timeout=300), 30)  # the server would take 60 s
         assert (result.task_state, result.error.code, result.task_id) == ("TIMEOUT", "TASK_TIMEOUT", "sess_12345678_abcdef")
+
+
+# ---- an agent whose server breaks
+
+
+async def stays_silent(service: Breaking, context: Any) -> AsyncIterator[Any]:
+    await asyncio.sleep(60)
+    yield service.progress(1)
+
+
+async def floods(service: Breaking, context: Any) -> AsyncIterator[Any]:
+    for number in itertools.count(1):
+        yield service.chunk(number, progress=service.pb.Progress(message="x" * 1000, fraction=float("nan")))
+
+
+async def completes_without_result(service: Breaking, context: Any) -> AsyncIterator[Any]:
+    yield service.chunk(2**62, complete=service.running())
+
+
+async def aborts(service: Breaking, context: Any) -> AsyncIterator[Any]:
+    yield service.progress(1)
+    await service.abort(context)
+
+
+@pytest.mark.parametrize("how", [stays_silent, floods, completes_without_result, aborts])
+async def test_remote_task_ends_at_the_local_deadline_and_is_cancelled(tmp_path: Path, breaking: Breaking, how: Any) -> None:
+    async def status(request: Any, context: Any) -> Any:
+        return breaking.running()
+
+    breaking.run = breaking.stream = lambda _request, context: how(breaking, context)
+    breaking.status = status  # type: ignore[method-assign]
+    agents = {"far": {"grpc": breaking.address, "remote": "worker.read_file"}}
+    async with Remit.open(tmp_path, settings={"agents": agents, "builtin_agents": []}) as local:
+        returned = await local.delegate("far", parameters={"path": "x"}, timeout=1.0)
+        assert returned.status in ("partial", "failed")
+        assert returned.errors
+        await until(lambda: "sess_12345678_abcdef" in breaking.cancelled)
+        assert len(set(breaking.keys)) == 1  # however often it is requested, the remote task is one

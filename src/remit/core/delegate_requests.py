@@ -118,14 +118,10 @@ class Catalogue:
 
     def _wrong_operation(self, target: str, operation: str | None) -> DelegateError:
         names = self.operations(target)
-        elsewhere = [other for other, operations in self.targets().items() if operation and operation in operations]
         missing = f"has no operation {operation!r:.80}" if operation else "needs an operation"
         fault, allowed = f"{target} {missing}.", _allowed("operations", names, meant=operation or "", target=target)
         if not names:
             fault, allowed["advice"] = f"{target} has no operations.", "Leave operation out."
-        if elsewhere:
-            fault += f" {' and '.join(elsewhere[:NAMES_IN_MESSAGE])} {'has' if len(elsewhere) == 1 else 'have'} one of that name."
-            allowed["details"]["targets"] = elsewhere
         return DelegateError(fault, code="INVALID_OPERATION", **allowed)
 
 
@@ -363,12 +359,9 @@ class Reader:
                 port.check(dict(named))
         except Misused as error:
             raise _parameters_error(spec, error) from None
-        except RemitError as error:
-            raise _parameters_error(
-                spec, Misused(f"Parameters of {spec.name}: {error.message}.", advice=error.advice or WHAT_IS_JSON)
-            ) from None
         except Exception as error:  # noqa: BLE001 - parameter validators of agents are user code
-            raise _parameters_error(spec, Misused(f"The parameters could not be checked: {type(error).__name__}: {error}."[:400])) from None
+            words = error.message if isinstance(error, RemitError) else f"they could not be checked: {type(error).__name__}: {error}"[:300]
+            raise _parameters_error(spec, Misused(f"Parameters of {spec.name}: {words}.", advice=WHAT_IS_JSON)) from None
         return named
 
     def _check_steps(self, composition: Mapping[str, Any]) -> None:

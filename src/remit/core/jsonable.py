@@ -3,6 +3,7 @@
 Independent of returns. Used by `receive`, `validate` and every builder of returns."""
 
 import dataclasses
+import json
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -125,20 +126,14 @@ def _inside(value: Any) -> Collection[Any]:
     return held.values()
 
 
-def _is_not_unicode(*values: Any) -> bool:
+def _is_not_unicode(name: object, value: object) -> bool:
     """Whether a text in these contains a lone surrogate: a byte of a command line that is not UTF-8, or half a pair from JSON."""
-    stack, left = list(values), MAX_VALUES
-    while stack and left:
-        value, left = stack.pop(), left - 1
-        if isinstance(value, str):
-            try:
-                value.encode()
-            except UnicodeEncodeError:
-                return True
-        elif isinstance(value, dict):
-            stack += [*value, *value.values()]
-        elif isinstance(value, list | tuple):
-            stack += value
+    try:
+        json.dumps([name, value], ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError:
+        return True
+    except (TypeError, ValueError):  # a value that JSON cannot hold
+        return False
     return False
 
 

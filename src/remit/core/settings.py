@@ -142,7 +142,7 @@ class ServeSettings(NamedTuple):
     grpc: Listening = "unix"
     """Where gRPC listens: `unix` (a socket of this project that only its owner can open), `unix:PATH`, or HOST:PORT."""
     http: Listening = "127.0.0.1:7411"
-    """Where HTTP, A2A, MCP and the metrics listen: HOST:PORT, or `unix:PATH`. Port 0: any free port."""
+    """Where HTTP, A2A, MCP and the metrics listen: HOST:PORT. Port 0: any free port."""
     public_url: Address = None
     """Public address for the A2A card; None: the listening address."""
     tls_certificate: NameOrNone = None

@@ -10,7 +10,7 @@ import socket
 import ssl
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,15 +43,16 @@ class Place:
         return f"{UNIX}:{self.path}" if self.path is not None else f"{_bracketed(self.host)}:{self.port}"
 
 
-def place_of(text: str, usual: Path, root: Path) -> Place:
-    """`unix` (the usual socket), `unix:PATH` or HOST:PORT. Raises `Misused`."""
-    if text == UNIX:
+def place_of(text: str, usual: Path | None, root: Path) -> Place:
+    """HOST:PORT; with a `usual` socket also `unix` and `unix:PATH`. Raises `Misused`."""
+    if usual is not None and text == UNIX:
         return Place(path=usual)
-    if text.startswith(f"{UNIX}:"):
+    if usual is not None and text.startswith(f"{UNIX}:"):
         return Place(path=root / Path(text.removeprefix(f"{UNIX}:")).expanduser())
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise Misused(f"{text!r:.80} is not an address.", advice="Write unix, unix:PATH or HOST:PORT, such as 127.0.0.1:7411.")
+    if not host or not port.isdecimal() or int(port) > 65535 or host == UNIX:
+        forms = "HOST:PORT, such as 127.0.0.1:7411" + ("" if usual is None else ", unix or unix:PATH")
+        raise Misused(f"{text!r:.80} is not an address.", advice=f"Write {forms}.")
     return Place(host=host.removeprefix("[").removesuffix("]"), port=int(port))
 
 
@@ -64,10 +65,8 @@ def must_be_safe(place: Place, settings: ServeSettings) -> None:
         )
 
 
-def url_of(sock: socket.socket, place: Place, *, is_tls: bool) -> str:
+def url_of(sock: socket.socket, *, is_tls: bool) -> str:
     """The URL, with the bound port."""
-    if place.path is not None:
-        return str(place)
     host, port = sock.getsockname()[:2]
     return f"http{'s' if is_tls else ''}://{_bracketed(host)}:{port}"
 
@@ -127,22 +126,8 @@ def certificates_of(settings: ServeSettings, root: Path) -> Certificates | None:
 # ---- binding
 
 
-@contextlib.contextmanager
-def bound(place: Place) -> Iterator[socket.socket]:
-    """A listening socket. Raises `Misused`, `Unavailable`. A Unix socket is removed at the end."""
-    if place.path is None:
-        with _bound_port(place) as sock:
-            yield sock
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        ours = bind_unix(place.path, lambda name: _listen(sock, name), "http")
-        try:
-            yield sock
-        finally:
-            ours.remove()
-
-
-def _bound_port(place: Place) -> socket.socket:
+def bound(place: Place) -> socket.socket:
+    """Listening at a port. Raises `Misused`, `Unavailable`."""
     try:
         family, _, _, _, address = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:
@@ -151,11 +136,6 @@ def _bound_port(place: Place) -> socket.socket:
         return socket.create_server(address[:2], family=family, backlog=BACKLOG, dualstack_ipv6=family == socket.AF_INET6)
     except OSError as error:
         raise _unavailable(place, error.strerror or str(error), "Choose another port; 0 takes any that is free.") from None
-
-
-def _listen(sock: socket.socket, name: str) -> None:
-    sock.bind(name)
-    sock.listen(BACKLOG)
 
 
 def _unavailable(where: object, why: str, advice: str) -> Unavailable:
@@ -180,15 +160,15 @@ def _inode(path: Path) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def bind_unix(path: Path, listen: Callable[[str], object], setting: str) -> UnixSocket:
+def bind_unix(path: Path, listen: Callable[[str], object]) -> UnixSocket:
     """`listen` takes the name to listen at. Raises `Unavailable`, or `Misused` for another kind of file."""
     folder = path.parent
     if folder.name == "run" and folder.parent.name == ".remit":
         make_folder(folder.parent)
         make_folder(folder)
     try:
-        _must_be_free(path, setting)
-        with tempfile.TemporaryDirectory(prefix=f".{setting}-", dir=folder, ignore_cleanup_errors=True) as private:
+        _must_be_free(path)
+        with tempfile.TemporaryDirectory(prefix=".grpc-", dir=folder, ignore_cleanup_errors=True) as private:
             new = Path(private) / "s"
             with ShortPath(new) as short:
                 listen(short.name)
@@ -199,16 +179,16 @@ def bind_unix(path: Path, listen: Callable[[str], object], setting: str) -> Unix
         raise
     except (OSError, RuntimeError) as error:
         words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise _unavailable(path, words, f"Choose another path, in a folder of yours: [serve] {setting}.") from None
+        raise _unavailable(path, words, "Choose another path, in a folder of yours: [serve] grpc.") from None
 
 
-def _must_be_free(path: Path, setting: str) -> None:
+def _must_be_free(path: Path) -> None:
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise Misused(f"{path} exists and is not a socket.", advice=f"Choose another path: [serve] {setting}.")
+        raise Misused(f"{path} exists and is not a socket.", advice="Choose another path: [serve] grpc.")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(ANSWER_SECONDS)
         try:
@@ -217,5 +197,5 @@ def _must_be_free(path: Path, setting: str) -> None:
         except OSError as error:
             if error.errno in (errno.ECONNREFUSED, errno.ENOENT):  # anything else, including a full queue, is a live server
                 return
-    advice = f"Stop it, or choose another path: [serve] {setting}."
+    advice = "Stop it, or choose another path: [serve] grpc."
     raise Unavailable(f"Another server listens at {path}.", code="TOOL_UNAVAILABLE", advice=advice)

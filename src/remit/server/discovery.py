@@ -21,7 +21,7 @@ class ServerEntry:
     grpc: str | None = None
     """In gRPC notation: `unix:/…/grpc.sock`, `127.0.0.1:50051`; None: not served."""
     http: str | None = None
-    """`http://127.0.0.1:7411`, or `unix:/…`."""
+    """`http://127.0.0.1:7411`."""
     token_file: str | None = None
     """Readable by the owner alone."""
 

@@ -71,7 +71,7 @@ def bound_apis(settings: ServeSettings, root: Path) -> Iterator[BoundApis]:
     certificates = certificates_of(settings, root)
     run_folder = root / ".remit" / "run"
     grpc = place_of(settings.grpc, run_folder / GRPC_SOCKET, root) if "grpc" in names else None
-    http = place_of(settings.http, run_folder / "http.sock", root) if PATHS.keys() & set(names) else None
+    http = place_of(settings.http, None, root) if PATHS.keys() & set(names) else None
     places = [place for place in (grpc, http) if place is not None]
     for place in places:
         must_be_safe(place, settings)
@@ -140,10 +140,9 @@ class Apis:
 
             found += metrics_routes(prometheus_page(self._remit.engine, self._remit.directory.find))
         place = self._bound.http_place
-        is_unix = place is None or place.path is not None
-        hosts = [] if place is None or is_unix else [place.host, str(listening.getsockname()[0])]
+        hosts = [] if place is None else [place.host, str(listening.getsockname()[0])]
         app = http_app(found, self.authenticator, self.settings, hosts=hosts, open_paths=open_paths)
-        self._http = HttpServer(app, tls=None if is_unix else self._bound.certificates)
+        self._http = HttpServer(app, tls=self._bound.certificates)
         await self._http.start([listening])
         self._stack.push_async_callback(self._http.stop, STOP_SECONDS)
 
@@ -168,10 +167,7 @@ class Apis:
 
     @property
     def http_address(self) -> str | None:
-        listening, place = self._bound.http, self._bound.http_place
-        if listening is None or place is None:
-            return None
-        return url_of(listening, place, is_tls=self._bound.certificates is not None)
+        return None if self._bound.http is None else url_of(self._bound.http, is_tls=self._bound.certificates is not None)
 
     def stop_taking(self) -> None:
         """Refuse new work and report that the server is not ready. Running work can still be followed and cancelled."""

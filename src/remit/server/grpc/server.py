@@ -100,7 +100,7 @@ class GrpcApi:
 
     def _listen(self, place: Place, certificates: Certificates | None) -> None:
         if place.path is not None:
-            self._sockets.append(bind_unix(place.path, lambda name: self._server.add_insecure_port(grpc_target(name)), "grpc"))
+            self._sockets.append(bind_unix(place.path, lambda name: self._server.add_insecure_port(grpc_target(name))))
             self.addresses.append(str(place))
             return
         try:

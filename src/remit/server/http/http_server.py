@@ -24,8 +24,6 @@ from remit.server.addresses import Certificates
 log = logging.getLogger("remit.server.http")
 CONNECTION = "remit.connection"
 """Key of `scope["state"]`: the `Connection` of a request."""
-IS_UNIX = "remit.is_unix"
-"""Key of the ASGI scope: whether the request came over a Unix socket."""
 CLOSING = "remit.closing"
 """Key of the ASGI scope: an event, set when the server stops. Endless streams end then, and clients continue from the last event."""
 BACKLOG = 512
@@ -67,12 +65,10 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._requests = 0
         self.transport: asyncio.Transport
-        self.is_unix = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        connected: socket.socket | None = transport.get_extra_info("socket")
-        self.transport, self.is_unix = transport, connected is not None and connected.family == socket.AF_UNIX
+        self.transport = transport
         self._http.connection_made(transport)
         self._expect_header()
 
@@ -159,8 +155,8 @@ class HttpServer:
         """Serve on bound sockets. They belong to this server from now on and are closed with it."""
         self.sockets = list(sockets)
         for bound in self.sockets:
-            if bound.family != socket.AF_UNIX:  # several small writes per answer must not wait for an acknowledgement each
-                bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # several small writes per answer must not wait for an acknowledgement each
+            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._serving = asyncio.create_task(self._web.serve(sockets=self.sockets))
         while not self._web.started and not self._serving.done():  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.002)
@@ -184,7 +180,7 @@ class HttpServer:
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         """`/v1/tasks/` is `/v1/tasks`."""
         connection: Connection = scope["state"][CONNECTION]
-        scope = {**scope, IS_UNIX: connection.is_unix, CLOSING: self._closing}
+        scope = {**scope, CLOSING: self._closing}
         if scope["path"].endswith("/") and scope["path"] != "/":
             scope |= {"path": scope["path"][:-1], "raw_path": scope["raw_path"][:-1]}
         with connection.request():

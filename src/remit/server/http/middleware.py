@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 from remit.core.errors import Misused, Refused, RemitError
 from remit.core.settings import ServeSettings
 from remit.server.authenticator import HEADER, Authenticator, Credentials
-from remit.server.http.http_server import IS_UNIX, HttpLimits
+from remit.server.http.http_server import HttpLimits
 from remit.server.http.rest_messages import REALM, HttpRefused, answer_of
 from remit.server.service import HOLD, PRINCIPAL
 from remit.server.tokens import Principal
@@ -208,8 +208,6 @@ class AuthMiddleware:
         self._hosts = AllowedHosts((*hosts, *settings.allow_hosts), settings.public_url)
         self._open_paths = frozenset(open_paths)
         self._limits = limits or HttpLimits()
-        self._trusts_socket = not settings.behind_proxy
-        """Only the owner opens the Unix socket; behind a proxy every client does."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, self._limits)
@@ -230,10 +228,8 @@ class AuthMiddleware:
             await exchange.refuse(error)
 
     def _check(self, scope: Scope, exchange: Exchange) -> None:
-        """Framing, then Host and Origin; not these for the Unix socket, which browsers cannot reach."""
+        """Framing, then Host and Origin."""
         _check_framing(scope, exchange)
-        if scope.get(IS_UNIX) and self._trusts_socket:
-            return
         host = exchange.one(b"host")
         if host is None or not self._hosts.has(host.decode("latin-1")):
             advice = "Add the name to [serve] allow_hosts."
@@ -258,7 +254,6 @@ class AuthMiddleware:
             raise HttpRefused("The request has credentials twice.", code="MALFORMED_REQUEST", headers=headers)
         shown = Credentials(
             authorization=tokens[0].decode("latin-1") if tokens else None,
-            is_socket=self._trusts_socket and bool(scope.get(IS_UNIX)),
             api="http",
             peer=(scope.get("client") or ("",))[0],
         )
