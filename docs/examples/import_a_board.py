@@ -19,9 +19,9 @@ old.mkdir(parents=True)
 
 board = Board(Path.cwd())
 done = import_board(board)
-print(*done.merged, *done.notes, sep="\n")
+print(done.summary.partition("\n")[0], *done.warnings, sep="\n")
 for task in board.look().state.tasks:
     print(task.number, task.title, f"[{task.status.marker}]", *task.lines, dict(task.extra))
 
-board.todo_path.write_text(board.todo_path.read_text().replace("[PLANNED]", "[COMPLETED]") + "\n### New: Celebrate\n")
+board.todo_path.write_text(board.todo_path.read_text().replace("[PLANNED]", "[COMPLETED]") + "\n### Celebrate\n")
 print(*board.look().notices, sep="\n")

@@ -191,22 +191,6 @@ def test_hostile_file_tree_gives_a_valid_report(tmp_path: Path) -> None:
     assert data["unreadable"] == []
 
 
-@pytest.mark.parametrize("is_checkout", [False, True])
-def test_ignored_files_are_not_read(tmp_path: Path, is_checkout: bool) -> None:
-    files = [".gitignore", "a.py", "b.log.py", "keep.log.py", "build/c.py", "sub/build/d.py", "sub/.gitignore", "sub/e.py", "e.py", "f.txt"]
-    root = write_files(tmp_path / "p", dict.fromkeys(files, ""))
-    write_files(root, {".gitignore": "*.log.py\n/build/\n!keep.log.py\n", "sub/.gitignore": "e.py\n"})
-    if is_checkout:
-        begin(root)
-
-    def read(**parameters: Any) -> list[str]:
-        run(root, tmp_path / "out", **parameters)
-        return sorted(one["path"] for one in json.loads((tmp_path / "out" / "analysis.json").read_text())["files"])
-
-    assert read(patterns=["*.py"]) == ["a.py", "e.py", "keep.log.py", "sub/build/d.py"]
-    assert read(below="sub") == ["sub/.gitignore", "sub/build/d.py"]
-
-
 def test_history_lists_frequent_changes_and_runs_no_repository_code(tmp_path: Path) -> None:
     root = small_project(tmp_path / "p")
     begin(root)

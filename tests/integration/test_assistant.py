@@ -11,7 +11,7 @@ import assistant_harness
 import pytest
 
 from remit import Context, Conversations, Remit, Return, State, Status, StopReason, agent, ask
-from remit.testing import Call, Drip, Say, Silence, Stray
+from remit.testing import Call, Drip, Say, Silence
 from support.histories import Reply, UserMessage, faults_of, repaired
 from support.pace import allowed, until
 from support.server import OWNER, Principal, Service
@@ -77,17 +77,6 @@ async def test_tool_calls_of_one_turn_run_concurrently_and_keep_their_order(tmp_
         assert max(one.started_at or 0 for one in children) < min(one.settled_at or 0 for one in children if one.agent == "slow")
         assert ["slept" in text for text in models.requests[1].results] == [True, True, False]
         assert "third" in models.requests[1].results[2]
-
-
-async def test_unknown_tool_is_refused_and_the_conversation_continues(tmp_path: Path) -> None:
-
-    def script(request: Any) -> Any:
-        return Say(f"I was told: {request.results[0]}") if request.results else Stray("Bash", command="ls")
-
-    async with project(tmp_path, script) as (remit, _):
-        returned = await ask(remit, "Run ls.")
-        assert "Your only tool is delegate" in returned.data["text"]
-        assert returned.data["delegations"] == []
 
 
 async def test_assistant_cannot_call_itself_or_the_board_agents(tmp_path: Path) -> None:

@@ -111,16 +111,15 @@ def test_backup_during_writes_is_consistent(project: Path, tmp_path: Path) -> No
         assert set(sessions(project)) >= set(sessions(other))
 
 
-@pytest.mark.parametrize("name", ["../outside", "home/x", ".remit/../../x"])
-def test_archive_with_paths_outside_the_project_is_refused(name: str, tmp_path: Path) -> None:
-    file, other = tmp_path / "bad.zip", tmp_path / "other"
+def test_archive_with_paths_outside_the_project_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "other"
     other.mkdir()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr(".remit/remit.db", b"")
-        archive.writestr(name, b"x")
-    done = cli.run("restore", str(file), "--root", str(other), cwd=other)
-    assert (done.code, "not a whole backup" in done.stderr) == (2, True)
-    assert not list(other.iterdir())
+    for name in ("../outside", "home/x", ".remit/../../x"):
+        with zipfile.ZipFile(tmp_path / "bad.zip", "w") as archive:
+            archive.writestr(".remit/remit.db", b"")
+            archive.writestr(name, b"x")
+        done = cli.run("restore", str(tmp_path / "bad.zip"), "--root", str(other), cwd=other)
+        assert (done.code, "not a whole backup" in done.stderr, list(other.iterdir())) == (2, True, [])
 
 
 async def test_prune_removes_only_older_records(tmp_path: Path) -> None:

@@ -82,30 +82,6 @@ def test_task_page_reads_no_pipe_and_no_file_outside_as_plan(tmp_path: Path, cap
         assert "why end" in page, "the page of one task is not truncated"
 
 
-@pytest.mark.parametrize("option", ["--svg", "--html"])
-def test_picture_does_not_replace_a_pipe(tmp_path: Path, option: str) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    done = remit(tmp_path, "board", option, "pipe")
-    assert (done.code, (tmp_path / "pipe").is_fifo()) == (2, True)
-    assert "pipe is not a file. Name the file to write, or - for stdout." in done.stderr
-
-
-def test_dry_run_of_a_review_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    task(tmp_path, text=["First"])
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    assert task(tmp_path, review="1", dry_run=True) == 0
-    assert "Would review task 1" in capsys.readouterr().out
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
-
-
-def test_missing_board_is_shown_as_empty(tmp_path: Path) -> None:
-    (tmp_path / ".remit").mkdir()
-    observed = remit(tmp_path, "board")
-    assert observed.returncode == 0
-    assert observed.stdout.startswith('This project has no board yet. `remit task "TEXT"` records')
-    assert not (tmp_path / "specs").exists()
-
-
 def test_more_than_five_tasks_need_confirmation(tmp_path: Path) -> None:
     from remit import Board, NewTask, abandon_tasks, add_task
 

@@ -23,18 +23,6 @@ def stubborn(ctx, text: str = ""):
     finally:
         time.sleep(1)
 
-@agent("busy", timeout=60)
-async def busy(ctx):
-    child = await ctx.start("quiet")
-    for number in range(25):
-        ctx.progress(f"turn {number}")
-        await asyncio.sleep(0.1)
-    await child.result()
-
-@agent("quiet", timeout=60)
-async def quiet(ctx):
-    await asyncio.sleep(2.3)
-
 @agent("words")
 async def words(text: str) -> str:
     return text
@@ -70,14 +58,6 @@ def test_table_is_not_truncated_in_a_pipe(project: Path) -> None:
     narrow = run("history", cwd=project, env={**environment, "COLUMNS": "60"})
     assert "…" in narrow.stdout
     assert max(map(len, narrow.stdout.splitlines())) <= 60
-
-
-def test_event_times_off_a_terminal_never_run_backwards(project: Path) -> None:
-    """The start of a child is printed when it has run for a while, after later events of its caller."""
-    lines = run("delegate", "busy", cwd=project).stderr.splitlines()
-    times = [float(found[1]) for line in lines if (found := re.match(r" *([\d.]+) s  ", line))]
-    assert any("quiet" in line and line.endswith("running") for line in lines), lines
-    assert times == sorted(times)
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.1])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.board.commits import CommitResult, commit, message_of, subject_of
+from remit.board.commits import CommitResult, commit
 from support.pace import wait_until
 
 SESSION = "sess_1770000000_abc123"
@@ -81,23 +81,6 @@ def test_only_named_files_are_committed_and_staged_changes_stay_staged(repositor
     assert in_head(repository) == ["specs/TODO.md", "specs/state.json"]
     assert status(repository) == [" M README.md", "AM other.py"]
     assert git(repository, "ls-files", "-s", "other.py") == before
-
-
-def test_commit_has_the_users_name_and_the_session(repository: Path) -> None:
-    commit(repository, [put(repository, "a.md")], "task 7: complete research", session_id=SESSION)
-    assert git(repository, "log", "-1", "--format=%an <%ae>|%s|%(trailers:key=Session,valueonly)").strip() == (
-        f"Ada <ada@example.com>|task 7: complete research|{SESSION}"
-    )
-
-
-def test_subjects_are_one_line_of_at_most_72_characters() -> None:
-    assert subject_of("task 1: a\nb\tc\0d\x1b[31m") == "task 1: a b c d [31m"
-    long = subject_of("task 12 phase 3: " + "several words " * 12)
-    assert len(long) <= 72
-    assert long.endswith("several…")
-    assert len(subject_of("x" * 200)) == 72
-    assert subject_of(" \n") == "remit: update the board"
-    assert "Session" not in message_of("a", "x\nSigned-off-by: Mallory")
 
 
 def test_nothing_to_commit_is_not_an_error(repository: Path) -> None:
@@ -203,19 +186,6 @@ def test_reformatting_hook_is_committed_and_in_the_index(repository: Path) -> No
     assert status(repository) == ["A  staged.md"]
 
 
-def test_missing_git_identity_is_reported_with_advice(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit under a wrong name is hard to correct later."""
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    git(repository, "config", "user.useConfigOnly", "true")
-    done = commit(repository, [put(repository, "a.md")], "task 1: x")
-    assert "git does not know who you are" in done.warning
-    assert "user.email" in done.warning
-    monkeypatch.setenv("GIT_AUTHOR_NAME", "Bob")
-    for name in ("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"):
-        monkeypatch.setenv(name, "bob@example.com")
-    assert commit(repository, ["a.md"], "task 1: x").hash
-
-
 @pytest.mark.parametrize("what", ["merge", "rebase"])
 def test_unfinished_merge_or_rebase_is_left_alone(repository: Path, what: str) -> None:
     git(repository, "checkout", "-qb", "other")
@@ -255,21 +225,6 @@ def test_unresolved_conflict_is_never_committed(repository: Path) -> None:
     assert (in_head(repository), status(repository)) == (["a.md"], ["UU README.md"])
 
 
-def test_ctrl_c_ends_git(repository: Path) -> None:
-    pid = repository.parent / "pid"
-    hook(repository, "pre-commit", f"echo $$ > {pid}; sleep 60")
-    put(repository, "a.md")
-    script = "from pathlib import Path; from remit.board.commits import commit; commit(Path('.'), ['a.md'], 'task 1: x')"
-    running = subprocess.Popen([sys.executable, "-c", script], cwd=repository, stderr=subprocess.DEVNULL)
-    while not pid.exists() or not pid.read_text().strip():
-        assert running.poll() is None
-        time.sleep(0.02)
-    running.send_signal(signal.SIGINT)
-    running.wait(60)
-    wait_until(lambda: not lives(pid.read_text().strip()), seconds=20)  # a kill takes its time on a busy machine
-    assert status(repository) == ["?? a.md"]
-
-
 def test_concurrent_processes_commit_exactly_their_own_files(repository: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from remit.board.commits import commit\n"
@@ -287,3 +242,18 @@ def test_concurrent_processes_commit_exactly_their_own_files(repository: Path) -
         revision, _, number, _, turn = line.replace(":", "").split()
         assert in_head(repository, revision) == [f"specs/{number}/{turn}-{part}.md" for part in range(2)]
     assert status(repository) == []
+
+
+def test_ctrl_c_ends_git(repository: Path) -> None:
+    pid = repository.parent / "pid"
+    hook(repository, "pre-commit", f"echo $$ > {pid}; sleep 60")
+    put(repository, "a.md")
+    script = "from pathlib import Path; from remit.board.commits import commit; commit(Path('.'), ['a.md'], 'task 1: x')"
+    running = subprocess.Popen([sys.executable, "-c", script], cwd=repository, stderr=subprocess.DEVNULL)
+    while not pid.exists() or not pid.read_text().strip():
+        assert running.poll() is None
+        time.sleep(0.02)
+    running.send_signal(signal.SIGINT)
+    running.wait(60)
+    wait_until(lambda: not lives(pid.read_text().strip()), seconds=20)  # a kill takes its time on a busy machine
+    assert status(repository) == ["?? a.md"]

@@ -211,17 +211,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_agent_file_is_listed_and_callable(project: Path) -> None:
-    schema = json.loads(run_remit(project, "tool", "schema").stdout)["inputSchema"]
-    assert "letters" in schema["properties"]["target"]["enum"]
-    assert {"count", "first"} <= set(schema["properties"]["operation"]["enum"])
-    assert "letters.count" in run_remit(project, "agents", "letters").stdout
-    assert "The first lines of a file." in run_remit(project, "agents", "letters.first").stdout
-    for arguments in (("letters", "count"), ("letters.count",)):
-        done = run_remit(project, "delegate", *arguments, "path=letter.txt", "minLength=4", "--json")
-        assert json.loads(done.stdout)["data"] == 3
-
-
 def test_tool_command_takes_and_prints_json(project: Path) -> None:
     request = {"target": "letters", "operation": "count", "parameters": {"path": "letter.txt"}, "priority": 3}
     (project / "request.json").write_text(json.dumps(request))

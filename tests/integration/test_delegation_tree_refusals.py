@@ -194,20 +194,3 @@ async def test_remit_opened_outside_an_agent_is_refused_inside(tmp_path: Path) -
             assert (await remit.delegate("uses")).data == 2
             assert (await remit.delegate("uses.thread")).ok
         assert await other.history() == []
-
-
-async def test_agent_that_only_the_attached_process_knows_is_refused_with_advice(project: Path) -> None:
-    async def own(word: str) -> str:
-        return word
-
-    @agent("opens")
-    async def opens(name: str) -> str:
-        async with Remit.open("/", agents=[agent(name)(own)]) as inner:
-            with pytest.raises(Misused, match=f"{name} is known only to this process"):
-                inner.register(agent("later")(own))
-            return (await inner.delegate(name, word="w")).summary
-
-    async with Remit.open(project, agents=[opens]) as remit:
-        for name in ("unknown", "echo"):
-            done = await remit.delegate("opens", name=name)
-            assert "is known only to this process" in done.errors[0].message

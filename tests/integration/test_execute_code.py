@@ -35,15 +35,6 @@ async def test_python_output_and_files_are_returned(remit: Remit, tmp_path: Path
     assert not done.warnings
 
 
-async def test_workspace_files_are_available(remit: Remit, tmp_path: Path) -> None:
-    done, data = await executed(
-        remit, "sort -u names.txt | tee sorted.txt; echo changed >> names.txt", language="shell", files=["names.txt"]
-    )
-    assert (done.status, data["stdout"]) == ("completed", "a\nb\n")
-    assert {file["name"] for file in data["files"]} == {"sorted.txt", "names.txt"}
-    assert (tmp_path / "names.txt").read_text() == "b\na\nb\n"
-
-
 @pytest.mark.parametrize(
     ("code", "inputs", "stdout"),
     [

@@ -143,7 +143,9 @@ async def test_duplicate_session_ids_are_drawn_again(tmp_path: Path, monkeypatch
         results = await ctx.gather(*(call("quick", n=n) for n in range(3)))
         return [ctx.session_id, *(result.session_id for result in results)]
 
-    async with Remit.open(tmp_path, agents=[quick, asks], clock=dated_by(ManualClock())) as remit:
+    moments = itertools.count()
+    clock = Clock(wall=lambda: 1_766_700_000 + next(moments) / 1e6)  # all within one second
+    async with Remit.open(tmp_path, agents=[quick, asks], clock=clock) as remit:
         one = await remit.delegate("quick")
         other = await remit.delegate("quick")
         tree = (await remit.delegate("asks")).data

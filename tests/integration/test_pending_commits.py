@@ -17,7 +17,7 @@ from remit import add_task as record
 from remit import archive_tasks as todo
 from remit import divide_task as divide
 from remit import recover_tasks as recover
-from remit.board.commits import GIVEN_UP_SECONDS, NOTES, PendingCommit
+from remit.board.commits import NOTES, PendingCommit
 
 KILLED_BEFORE_GIT = """
 import os, signal, sys
@@ -80,19 +80,6 @@ def test_changes_of_a_killed_todo_are_committed_by_the_next_command(board: Board
     assert os.listdir(board.root / NOTES) == []
 
 
-def test_pending_commit_of_a_live_process_is_taken_over_after_a_timeout(board: Board) -> None:
-    (board.root / "made.txt").write_text("made\n")
-    pending = PendingCommit(subject="task 1: theirs", paths=("made.txt",), since=board.clock.wall())
-    place = board.root / pending.note
-    place.write_bytes(pending.to_bytes(board.root))
-    assert board.recover() == ()
-    place.write_bytes(replace(pending, since=pending.since - GIVEN_UP_SECONDS - 1).to_bytes(board.root))
-    (warning,) = board.recover()
-    assert "task 1: theirs" in warning
-    assert not place.exists()
-    assert board.recover() == ()
-
-
 @pytest.mark.parametrize("made_in", ["nowhere", "another project"])
 def test_note_that_came_with_a_clone_commits_nothing(board: Board, tmp_path: Path, made_in: str) -> None:
     (board.root / "private.txt").write_text("not meant for git\n")
@@ -121,21 +108,6 @@ def test_commit_blocked_by_a_merge_is_made_by_the_next_command(board: Board) -> 
     recover(board, [1])
     assert subjects(board)[:2] == ["task 1: recover", "todo: archive 1 task"]
     assert not uncommitted(board)
-
-
-def test_commit_refused_by_a_hook_is_not_retried(board: Board) -> None:
-    hook = board.root / ".git" / "hooks" / "pre-commit"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text("#!/bin/sh\necho no >&2\nexit 1\n")
-    hook.chmod(0o755)
-    assert "GIT_COMMIT_FAILED" in record(board, NewTask(text="Third")).warnings[-1]
-    assert os.listdir(board.root / NOTES) == []
-
-
-def test_unreadable_note_commits_nothing(board: Board) -> None:
-    for name, text in (("a.json", "{"), ("b.json", '{"paths": 3}'), ("c.json", "null"), ("d.json", "[]")):
-        (board.root / NOTES / name).write_text(text)
-    assert board.recover() == ()
 
 
 def test_every_board_commit_names_its_session(board: Board) -> None:

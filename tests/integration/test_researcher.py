@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from web_server import WebServer, answer, web_server
 
-from remit import Limits, Remit, Return, Status
+from remit import Remit, Return
 
 DOCUMENTS = {
     "README.md": "# Heron\n\nHeron is a mail server for small offices.\n",
@@ -128,18 +128,6 @@ async def test_question_is_answered_from_project_files(remit: Remit, project: Pa
     assert len(children) == data["searched"]["children"] <= 60
 
 
-async def test_definition_of_an_identifier_ranks_above_its_uses(tmp_path: Path) -> None:
-    uses = "".join(f"def step_{n}():\n    return make_widget(widget_size={n})  # make_widget, widget size\n\n\n" for n in range(8))
-    defined = '# Widgets are cheap.\ndef make_widget(widget_size=42):\n    """Builds one."""\n'
-    write_files(tmp_path, {"a.py": uses, "lib/z.py": uses.replace("step", "other") + defined})
-    async with Remit.open(tmp_path) as remit:
-        result = await ask(remit, "What does make_widget do?")
-    first = result.data["citations"][0]
-    assert (first["path"], first["quote"]) == ("lib/z.py", defined.strip())
-    assert first["code"] is True
-    assert "`lib/z.py:33-35`, in `make_widget`" in report_of(tmp_path, result)
-
-
 async def test_unanswered_question_is_reported_as_not_found(remit: Remit, project: Path) -> None:
     result = await ask(remit, "How is Heron deployed on Kubernetes?")
     assert (result.status, result.errors[0].code, result.warnings) == ("partial", "NOT_FOUND", ())
@@ -196,20 +184,6 @@ async def test_hostile_names_and_text_are_escaped_in_the_report(remit: Remit, pr
     assert "\\<script>" in report
     assert "````" in report
     assert "\x1b" not in report + json.dumps(result.data, ensure_ascii=False)
-
-
-async def test_refused_workers_are_named_and_not_counted(tmp_path: Path) -> None:
-    write_files(tmp_path, {f"{number}.md": f"The limit of {number} is {number} seconds.\n" for number in range(12)})
-    async with Remit.open(tmp_path) as remit:
-        await ask(remit, "What is the limit?", sources=["files"], budget=Limits(delegations=1))
-        page = next((tmp_path / ".remit" / "scratch").glob("*/report.md")).read_text()
-        poor = await ask(remit, "What is the limit?", sources=["files"], budget=Limits(delegations=2))
-    assert "Nothing was read: nothing could be searched" in page
-    assert "The budget of this tree is used up" in page
-    assert "0 workers sent" in page
-    assert poor.status in (Status.PARTIAL, Status.FAILED)
-    assert poor.data["searched"]["children"] <= 1
-    assert "BUDGET_EXCEEDED" in {error.code for error in poor.errors}
 
 
 async def test_synthesis_compares_and_quotes_sources(remit: Remit, project: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from remit import Context, Remit, agent
 from support.cli import run
-from support.folders import make_deep, removed_at_the_end
 from support.repository import begin, git
 
 PROJECT = """
@@ -43,12 +42,6 @@ def test_cached_results_are_reused_listed_and_cleared(tmp_path: Path) -> None:
     assert run("delegate", "lister", "folder=folder", "--cache", "often", cwd=tmp_path).code != 0
 
 
-def test_cache_for_an_agent_that_writes_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "remit.toml").write_text(PROJECT.replace('effects = ["read"]\n', ""))
-    shown = run("agents", cwd=tmp_path)
-    assert "cache requires an agent that only reads" in shown.stdout + shown.stderr
-
-
 async def test_policy_applies_to_cached_results(tmp_path: Path) -> None:
     @agent("reader", cache="1h", effects=("read",), acts_on={"path": "path"})
     async def reader(path: str) -> str:
@@ -73,22 +66,6 @@ async def test_changed_code_invalidates_the_cache(tmp_path: Path) -> None:
         async with Remit.open(tmp_path) as remit:
             found.append((await remit.delegate("reader")).data)
     assert found == [1, 2, 1]
-
-
-async def test_deep_folder_that_is_read_is_part_of_the_key(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-
-    @agent("reader", cache="1h", reads=("path",), effects=("read",))
-    async def reader(ctx: Context, path: str) -> str:
-        return end.read_text()
-
-    with removed_at_the_end(tmp_path / "data"):
-        end = make_deep(tmp_path / "data")
-        async with Remit.open(tmp_path, agents=[reader]) as remit:
-            found = [await remit.delegate("reader", path="data") for _ in range(2)]
-            end.write_text("changed")
-            found.append(await remit.delegate("reader", path="data"))
-    assert [(one.data, "cached_from" in one.metadata.extra) for one in found] == [("end", False), ("end", True), ("changed", False)]
 
 
 async def test_worktree_does_not_use_cached_results_of_the_project(tmp_path: Path) -> None:

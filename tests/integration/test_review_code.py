@@ -100,13 +100,6 @@ async def test_branch_is_reviewed_from_its_merge_base(project: Path, remit: Remi
     assert (result.data["filesChanged"], locations(result, "S307")) == (1, {("topic.py", 1)})
 
 
-@pytest.mark.parametrize("given", [{}, {"path": ".", "commit": "HEAD"}, {"diff": "staged", "session": "s"}])
-async def test_exactly_one_source_is_required(remit: Remit, given: dict[str, str]) -> None:
-    result = await review(remit, **given)
-    assert (result.status, result.errors[0].code) == (Status.FAILED, "INVALID_PARAMETERS")
-    assert "diff, path, commit, branch, session" in result.errors[0].message
-
-
 async def test_session_is_reviewed_by_its_own_principal_only(project: Path) -> None:
     @agent("changer", workspace="worktree")
     def changer(ctx: BlockingContext) -> dict[str, Any]:
@@ -227,21 +220,6 @@ async def test_findings_of_a_model_are_marked(tmp_path: Path) -> None:
     assert "every loop is explained by a comment" in requests[0]
     assert done.data["guidelines"] == {"checked": ["every loop is explained by a comment"], "notChecked": []}
     assert "judgement of a model" in (tmp_path / done.artifacts[0].path).read_text()
-
-
-async def test_model_finding_outside_the_diff_is_dropped(tmp_path: Path) -> None:
-    outside = [
-        model_finding(line=99),
-        model_finding(file="other.py"),
-        model_finding(severity="fatal"),
-        model_finding(line="3"),
-        model_finding(reason=""),
-        "words",
-        model_finding(line=True),
-    ]
-    done, _ = await review_with_model(tmp_path, judgement_of(model_finding(), *outside))
-    assert (done.data["judgement"]["findings"], done.data["judgement"]["dropped"]) == (1, 7)
-    assert len([one for one in done.data["findings"] if one.get("by")]) == 1
 
 
 @pytest.mark.parametrize("turn", [Fail(500), Say("Looks good to me!")])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from remit import Board, Context, Misused, Outcome, Remit, ReviewRequest, Task, TaskArtifact, agent, load_settings
+from remit import Board, Context, Misused, Outcome, Remit, ReviewRequest, Task, agent, load_settings
 from remit import TaskStatus as Status
 from remit import review_work as review
 from remit.board.review import dry_run_review
@@ -80,14 +80,8 @@ async def test_uncommitted_changes_are_reviewed_and_the_report_is_committed(proj
     assert not (project / "specs/state.json").exists(), "a review creates no board"
 
 
-async def test_review_of_a_task_has_its_commits_and_the_gaps_of_its_record(project: Path) -> None:
-    """`task --review N`: artifacts, phases, commits and acceptance commands."""
-    plan = "specs/004_run_it/plans/implementation-001.md"
-    links = (TaskArtifact(type="research", path="specs/004_run_it/reports/research-001.md"),)
-    done = task(4, "Run it", status=Status.COMPLETED, plan_path=plan, artifacts=links, accept=("true", "exit 3"))
-    board_with(project, done)
-    (project / plan).parent.mkdir(parents=True)
-    (project / plan).write_text("### Phase 1: One [COMPLETED]\n\n### Phase 2: Two [NOT STARTED]\n- **Accept**: `exit 4`\n")
+async def test_review_of_a_task_has_its_commits(project: Path) -> None:
+    board_with(project, task(4, "Run it", status=Status.COMPLETED))
     (project / "src/a.py").write_text(RISKY)
     git(project, "add", "src")
     git(project, "commit", "-qm", "task 4 phase 1: one")
@@ -97,25 +91,10 @@ async def test_review_of_a_task_has_its_commits_and_the_gaps_of_its_record(proje
 
     outcome = await run_review(project, number=4)
     assert {one["file"] for one in outcome.data["findings"]} == {"src/a.py"}
-    gaps = " ".join(outcome.data["gaps"])
-    assert "research-001.md` is linked, but missing or empty" in gaps
-    assert "phases of its plan are not: 2 [NOT STARTED]" in gaps
-    assert "`exit 3` exited 3" in gaps
-    assert "not committed" not in gaps, "the report itself is not a gap"
-    assert "exit 4" not in gaps, "the phase has not run yet"
-    report = (project / "specs/004_run_it/reports/review-001.md").read_text()
-    assert "task 4 phase 1: one" in report
-    assert "## The task's record" in report
+    assert "task 4 phase 1: one" in (project / "specs/004_run_it/reports/review-001.md").read_text()
     now = Board(project).look().state.task(4)
     assert (now.status, now.artifacts[-1].type) == (Status.COMPLETED, "review")
     assert git(project, "log", "-1", "--format=%s").strip() == "task 4: review"
-
-
-async def test_review_of_a_task_without_commits_gives_no_advice_on_style(project: Path) -> None:
-    board_with(project, task(4, "Run it"))
-    outcome = await run_review(project, number=4)
-    assert "nothing to review" in outcome.summary
-    assert not outcome.warnings
 
 
 async def test_findings_become_tasks_per_file_with_a_link_to_the_report(project: Path) -> None:
@@ -133,26 +112,18 @@ async def test_findings_become_tasks_per_file_with_a_link_to_the_report(project:
     assert committed == ["specs/TODO.md", "specs/reviews/review-001.md", "specs/state.json"]
 
 
-async def test_finding_with_an_open_task_creates_no_second_task(project: Path) -> None:
+async def test_file_with_an_open_task_of_a_review_gets_no_second_one(project: Path) -> None:
     await run_review(project, reviewer_with(FINDINGS), make_tasks=True)
-    moved = [{**FINDINGS[0], "line": 40}, FINDINGS[2], {"severity": "critical", "file": "src/b.py", "message": "New."}]
+    moved = [{**FINDINGS[0], "line": 40}, FINDINGS[2], {"severity": "critical", "file": "src/d.py", "message": "New."}]
     outcome = await run_review(project, reviewer_with(moved), make_tasks=True)
     assert outcome.data["created"] == [3]
-    assert any("2 of the findings have an open task already: 1, 2." in one for one in outcome.warnings)
+    assert "Task 1 for src/a.py is open already." in outcome.warnings
 
     board = Board(project)
     with board.change() as draft:
         draft.state = draft.state.with_task(draft.state.task(1).moved(Status.ABANDONED, at=draft.at, reason="later"))
     again = await run_review(project, reviewer_with([FINDINGS[0]]), make_tasks=True)
     assert again.data["created"] == [4], "an abandoned task does not count"
-
-
-async def test_reviewer_gets_path_focus_and_output_file(project: Path) -> None:
-    await run_review(project, reviewer_with([]), path="src", focus="only the locks")
-    report = (project / "specs/reviews/review-001.md").read_text()
-    assert "Review src." in report
-    assert "Asked for in particular: only the locks" in report
-    assert "`specs/reviews/review-001.md`" in report
 
 
 async def test_review_without_a_report_fails(project: Path) -> None:
@@ -176,14 +147,6 @@ def test_unknown_task_or_path_is_refused(project: Path, asked: dict[str, Any], w
 
 def deadline() -> float:
     return time.monotonic() + 30
-
-
-def test_project_without_git_is_reviewed_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text(RISKY)
-    (tmp_path / ".remit").mkdir()
-    (tmp_path / ".remit/db").write_text("x")
-    change = change_of_path(tmp_path, "", deadline())
-    assert (change.files, change.since) == (["a.py"], "")
 
 
 def test_board_files_are_not_reviewed(project: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from mcp import StdioServerParameters
 from mcp.client.client import Client
 from mcp.client.stdio import stdio_client
-from workspace_project import branches, commit_all, diff_of, git, new_repository, run, status, work_folders
+from workspace_project import branches, diff_of, git, new_repository, run, status, work_folders
 
 from remit import Context, Return, agent, best, call
 
@@ -61,10 +61,6 @@ def paths(result: Return) -> list[str]:
     return [artifact.path for artifact in result.artifacts]
 
 
-def run_shell(command: str, folder: Path) -> None:
-    subprocess.run(command, shell=True, cwd=folder, check=True, capture_output=True)
-
-
 # ---- shared workspace
 
 
@@ -87,19 +83,6 @@ async def test_shared_child_works_in_the_workspace_of_its_caller(project: Path, 
     assert not (project / "child.txt").exists()
     assert work_folders(project) == [result.session_id]
     assert status(project) == ""
-
-
-async def test_command_agent_runs_in_the_workspace_of_its_caller(project: Path) -> None:
-    (project / ".remit").mkdir()
-    (project / "remit.toml").write_text('[agents.shell]\ncommand = ["sh", "-c", "pwd; echo made > made.txt"]\nanswers = "value"\n')
-    commit_all(project, "an agent that is a command")
-
-    async def body(ctx: Context) -> str:
-        return (await ctx.delegate("shell", task="go")).data
-
-    result = await run_under(project, "worktree", body)
-    assert str(result.data).strip() == str(project / ".remit" / "work" / result.session_id), result
-    assert "+made" in diff_of(project, result)
 
 
 async def test_changes_of_shared_children_are_merged_with_their_caller(project: Path) -> None:

@@ -44,12 +44,10 @@ def test_alias_runs_its_command(project: Path) -> None:
     assert "No such command 'nonsense'" in cli.run("help", "nonsense", cwd=project).stderr
 
 
-def test_aliases_are_documented_and_are_not_commands(project: Path) -> None:
+def test_aliases_are_documented_and_are_not_commands() -> None:
     line = next(line for line in REFERENCE.read_text().splitlines() if line.startswith("Aliases: "))
     assert not ALIASES.keys() & COMMANDS.keys()
-    for alias, meaning in ALIASES.items():
-        assert f"`remit {alias}" in line
-        assert f"{meaning}`" in line
+    assert [alias for alias, meaning in ALIASES.items() if f"`remit {alias}" not in line or f"{meaning}`" not in line] == []
 
 
 def commands_shown(folder: Path, variables: dict[str, str]) -> list[str]:
@@ -82,11 +80,6 @@ def test_start_screen_reports_invalid_settings(project: Path, variables: dict[st
     assert "remit doctor" in shown.stdout
 
 
-def test_help_lists_every_command(project: Path) -> None:
-    shown = cli.run("--help", cwd=project).stdout
-    assert [name for name in COMMANDS if f" {name} " not in shown] == []
-
-
 def test_show_without_an_argument_shows_the_last_delegation(project: Path) -> None:
     assert "nothing has been delegated here yet" in cli.run("show", cwd=project).stderr
     for path in ("one.txt", "two.txt"):
@@ -95,24 +88,20 @@ def test_show_without_an_argument_shows_the_last_delegation(project: Path) -> No
     assert cli.run_json("show", cwd=project)["delegation"]["parameters"] == {"path": "two.txt"}
 
 
-def test_init_without_a_terminal_prints_the_diff_and_writes_nothing(tmp_path: Path, variables: dict[str, str]) -> None:
-    done = cli.run("init", cwd=tmp_path, env=variables)
-    assert (done.code, list(tmp_path.iterdir())) == (4, [])
+def test_init_shows_the_change_and_writes_it_only_after_a_yes(project: Path, variables: dict[str, str]) -> None:
+    done = cli.run("init", cwd=project, env=variables)
+    assert (done.code, (project / "remit.toml").exists()) == (4, False)
     assert "+[agents.claude]" in done.stdout
     assert "--yes" in done.stderr
-
-
-@pytest.mark.parametrize("answer", ["n", "y"])
-def test_init_asks_at_a_terminal(project: Path, variables: dict[str, str], answer: str) -> None:
-    ours, theirs = pty.openpty()
-    os.write(ours, f"{answer}\n".encode())
-    done = cli.start("init", cwd=project, env=variables, stdin=theirs)
-    output, error = done.communicate(timeout=60)
-    for end in (ours, theirs):
-        os.close(end)
-    assert "Make this change?" in output + error
-    assert (project / "remit.toml").exists() == (answer == "y")
-    assert done.returncode == (0 if answer == "y" else 6), error
+    for answer, code in (("n", 6), ("y", 0)):
+        ours, theirs = pty.openpty()
+        os.write(ours, f"{answer}\n".encode())
+        process = cli.start("init", cwd=project, env=variables, stdin=theirs)
+        output, error = process.communicate(timeout=60)
+        for end in (ours, theirs):
+            os.close(end)
+        assert "Make this change?" in output + error
+        assert (process.returncode, (project / "remit.toml").exists()) == (code, answer == "y"), error
 
 
 def test_init_writes_and_approves_the_agents_it_found(project: Path, variables: dict[str, str]) -> None:
@@ -141,14 +130,6 @@ def test_init_adds_only_missing_agents(project: Path, variables: dict[str, str],
     assert cli.run("trust", cwd=project, env=variables).code == 0
 
 
-def test_init_parts_no_comment_from_its_table(project: Path, variables: dict[str, str]) -> None:
-    (project / "remit.toml").write_text('languages = ["lean"]\n\n# Who plans\n[roles]\nplanner = "built-in"\n')
-    assert cli.run("init", "--yes", cwd=project, env=variables).code == 0
-    text = (project / "remit.toml").read_text()
-    assert '# Who plans\n[roles]\nplanner = "built-in"\n' in text
-    assert tomllib.loads(text)["model"] == "openai:gpt-5"
-
-
 def test_init_does_not_approve_agents_of_a_clone(project: Path, variables: dict[str, str]) -> None:
     (project / "remit.toml").write_text('[agents.hostile]\nkind = "command"\ncommand = ["sh", "-c", "touch pwned"]\n')
     done = cli.run("init", "--yes", cwd=project, env=variables)
@@ -164,11 +145,9 @@ def test_init_without_agents_writes_valid_examples_as_comments(project: Path, va
     assert tomllib.loads((project / "remit.toml").read_text()) == {}
     lines = [line.removeprefix("# ") for line in (project / "remit.toml").read_text().splitlines()[1:] if not line.endswith(":")]
     (project / "remit.toml").write_text("\n".join(lines))
-    examples = tomllib.loads("\n".join(lines))
-    assert examples["model"]
+    assert tomllib.loads("\n".join(lines))["model"]
     listed = cli.run_json("agents", cwd=project)
-    assert listed["problems"] == []
-    assert set(examples["agents"]) <= {one["name"] for one in listed["agents"]}
+    assert (listed["problems"], {"claude", "tests"} <= {one["name"] for one in listed["agents"]}) == ([], True)
 
 
 def test_init_does_not_change_a_file_that_it_cannot_extend(project: Path, variables: dict[str, str]) -> None:

@@ -133,23 +133,6 @@ def test_command_inside_a_trace_continues_it(tmp_path: Path) -> None:
     assert {resource["service.name"] for resource in collected.resources} == {"library"}
 
 
-async def test_unsampled_caller_gets_no_trace(tmp_path: Path) -> None:
-    from remit import CallerInfo
-    from support.server import ORIGIN, Origin
-
-    with collecting() as collected:
-        async with open_project(tmp_path, collected.url, look) as remit:
-            ORIGIN.set(Origin(caller_info=CallerInfo("token:ci", "http", traceparent=GIVEN[:-1] + "0")))
-            await remit.delegate("shelf.look")
-            ORIGIN.set(Origin(caller_info=CallerInfo("token:ci", "http", "their talk", traceparent=GIVEN)))
-            await remit.delegate("shelf.look")
-            ORIGIN.set(None)
-        (tree,) = [span for span in collected.spans if span.name.startswith("invoke_workflow")]
-    values = attributes(tree)
-    assert (tree.kind, values["remit.principal"], values["remit.door"]) == (2, "token:ci", "http")
-    assert values["gen_ai.conversation.id"] == "their talk"
-
-
 async def test_recovered_delegation_has_its_span_in_the_same_trace(tmp_path: Path) -> None:
     """The next process settles it; only the delegation itself was stored."""
     script = tmp_path / "dies.py"

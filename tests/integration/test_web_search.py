@@ -79,16 +79,6 @@ async def test_brave_key_is_sent_to_brave_only(tmp_path: Path, monkeypatch: pyte
         assert "x-subscription-token" not in other.requests[0].headers
 
 
-async def test_first_provider_that_answers_is_used(tmp_path: Path) -> None:
-    with web_server({"/search": answer(json.dumps({"results": RESULTS}))}) as server:
-        settings = Search(providers=("brave", "no-such", "searxng", "duckduckgo"), searxng_url=server.url, seconds_between=0)
-        found = await search(tmp_path, settings)
-        assert found.provider == "searxng"
-        assert "set BRAVE_API_KEY" in found.tried["brave"]
-        assert "no such provider; known are searxng, brave, duckduckgo" in found.tried["no-such"]
-        assert "duckduckgo" not in found.tried
-
-
 @pytest.mark.parametrize(
     ("response", "why"),
     [

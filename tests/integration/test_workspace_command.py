@@ -1,9 +1,6 @@
 """Unchanged workspaces are removed automatically; `remit workspaces` lists, merges and removes the others."""
 
 import asyncio
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +10,6 @@ from cli_project import remit_json, started, wait_for_line
 from workspace_project import branches, commit_all, git, new_repository, status, work_folders
 
 from remit import Context, Remit, Return, agent
-from support.cli import start
 from support.engine_samples import until
 
 both = pytest.mark.parametrize("kind", ["worktree", "copy"])
@@ -105,52 +101,6 @@ async def test_changed_workspace_of_a_stopped_delegation_is_kept_and_named(proje
         assert any("Its workspace stays" in warning for warning in result.warnings)
         await remit.engine.clean_up()
     assert work_folders(project) == [result.session_id]
-
-
-async def test_workspace_with_a_checkpoint_is_kept_until_the_registry_forgets_it(project: Path) -> None:
-    """The session of a coding agent may depend on its folder: `resume` needs it."""
-    async with Remit.open(project, agents=[hanging("worktree", "saves")], settings={"retention_seconds": 0}) as remit:
-        result = await stopped(remit)
-        assert work_folders(project) == [result.session_id]
-        await remit.engine.clean_up()
-    assert is_removed(project)
-
-
-DIES = """
-import asyncio, os, signal, sys
-from remit import Context, Remit, agent
-
-@agent("dies", workspace=sys.argv[2], timeout=30)
-async def dies(ctx: Context) -> str:
-    if sys.argv[3] == "writes":
-        (ctx.workspace / "half.txt").write_text("half")
-    os.kill(os.getpid(), signal.SIGKILL)
-
-async def main() -> None:
-    async with Remit.open(sys.argv[1], agents=[dies]) as remit:
-        await remit.delegate("dies")
-
-asyncio.run(main())
-"""
-
-
-def run_and_kill(project: Path, kind: str, does: str) -> None:
-    ran = subprocess.run([sys.executable, "-c", DIES, str(project), kind, does], capture_output=True, timeout=60, check=False)
-    assert ran.returncode == -9, ran.stderr
-    assert len(work_folders(project)) == 1
-
-
-@pytest.mark.parametrize(("kind", "does"), [("worktree", "nothing"), ("copy", "nothing"), ("worktree", "writes")])
-async def test_unchanged_workspace_of_a_crash_is_removed_at_the_next_open(project: Path, kind: str, does: str) -> None:
-    run_and_kill(project, kind, does)
-    async with Remit.open(project) as remit:
-        record = (await remit.history())[0]
-        assert record.result is not None
-        assert "workspace" in record.result.extra
-        if does == "nothing":
-            await until(lambda: is_removed(project), seconds=10)
-        await remit.engine.clean_up()
-    assert work_folders(project) == ([record.session_id] if does == "writes" else [])
 
 
 # ---- remit workspaces
@@ -245,19 +195,6 @@ def test_remove_asks_only_for_unmerged_changes(shop: Path) -> None:
     assert status(shop) == ""
     assert "has no workspace" in run_remit(shop, "workspaces", other).stderr
     assert "There is no delegation" in run_remit(shop, "workspaces", "sess_unknown").stderr
-
-
-@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 6)])
-def test_remove_asks_at_a_terminal(shop: Path, answer: str, code: int) -> None:
-    written = ask(shop, "writes")
-    controller, terminal = os.openpty()
-    os.write(controller, f"{answer}\n".encode())
-    process = start("workspaces", written, "--remove", cwd=shop, stdin=terminal)
-    _, error = process.communicate(timeout=60)
-    os.close(controller)
-    os.close(terminal)
-    assert process.returncode == code, error
-    assert work_folders(shop) == ([] if code == 0 else [written])
 
 
 def test_workspace_of_a_running_delegation_is_not_removed(shop: Path) -> None:

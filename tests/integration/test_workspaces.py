@@ -310,8 +310,7 @@ async def test_git_operations_of_the_agent_do_not_affect_the_diff(project: Path)
     assert git(project, "ls-files", "-s") == before
 
 
-@both
-@pytest.mark.parametrize("isolation", ["inline", "process"])
+@pytest.mark.parametrize(("kind", "isolation"), [("worktree", "inline"), ("copy", "process")])
 async def test_timeout_returns_partial_files_and_the_diff(project: Path, kind: str, isolation: str) -> None:
     from workspace_agents import HANGING
 
@@ -416,24 +415,13 @@ def is_running(command: str) -> bool:
 async def test_process_killed_while_it_accepts_work_leaves_neither_worktree_nor_command(project: Path) -> None:
     killed = crash(project, "accepting")
     command = f"sleep 60.{int(killed.stdout):09}"
-    assert (killed.returncode, len(work_folders(project)), is_running(command)) == (-9, 2, True)
+    assert (killed.returncode, len(work_folders(project))) == (-9, 2)
+    await until(lambda: is_running(command), seconds=10)
     async with Remit.open(project) as remit:
         assert not is_running(command)
         (record,) = await remit.history()
         await until(lambda: work_folders(project) == [record.session_id], seconds=10)
     await until(lambda: git(project, "worktree", "list").count("\n") == 2, seconds=10)
-
-
-async def test_pruned_delegation_loses_its_folder_and_keeps_its_branch(project: Path) -> None:
-    async with Remit.open(project, agents=AGENTS, settings={"history_days": 1}) as remit:
-        kept = await remit.delegate("edit.worktree")
-        await remit.engine.clean_up()
-        assert work_folders(project) == [kept.session_id]
-        remit.store.prune(settled_before=remit.clock.wall() + 1)
-        await remit.engine.clean_up()
-    assert work_folders(project) == []
-    assert f"remit/{kept.session_id}" in branches(project)
-    assert git(project, "worktree", "list").count("\n") == 1
 
 
 def slow_git(folder: Path, command: str, seconds: int) -> Path:

@@ -4,7 +4,6 @@ import ast
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,19 +93,6 @@ def test_git_hooks_and_filters_see_no_api_key(tmp_path: Path) -> None:
         assert "stolen" not in seen
         assert os.environ["PATH"] in seen
         assert "HOME=" in seen
-
-
-async def test_command_sees_only_the_variables_of_its_definition(tmp_path: Path) -> None:
-    seen = "import json, os; print(json.dumps(dict(os.environ)))"
-    settings = {
-        "agents": {"spy": {"command": [sys.executable, "-I", "-c", seen], "answers": "value", "pass_environment": ["DATABASE_URL"]}}
-    }
-    async with Remit.open(tmp_path, settings=settings) as remit:
-        found = await remit.delegate("spy", task="Look around")
-    text = str(found.data)
-    assert "stolen-3" in text
-    assert "stolen-1" not in text
-    assert "stolen-2" not in text
 
 
 @agent("own", isolation="process")

@@ -59,13 +59,6 @@ async def keeping(ctx: Context) -> str:
     return "done"
 
 
-@agent("calling", workspace="worktree")
-async def calling(ctx: Context) -> list[str]:
-    """Its callee merges into its workspace."""
-    done = await ctx.delegate("coding")
-    return [*done.warnings, *(path for path in HOSTILE if (ctx.workspace / path).exists())]
-
-
 def state(root: Path) -> tuple[list[str], str]:
     there = [path for path in [*HOSTILE, ".vscode", "old/.envrc"] if os.path.lexists(root / path)]
     return there, (root / "a.py").read_text()

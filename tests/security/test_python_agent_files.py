@@ -192,19 +192,29 @@ def test_api_keys_are_hidden_from_a_file_while_it_is_described(tmp_path: Path, m
     assert described["description"] == "hidden"
 
 
-async def test_parameters_are_named_without_import_and_validated_before_the_function_runs(tmp_path: Path) -> None:
-    function = "@agent('mine', isolation='process')\ndef mine(n: int, note: str = '') -> int: return n\n"
-    project(tmp_path, mine=f"from remit import agent\n{function}")
+async def test_wrong_parameters_are_refused_without_import_if_names_or_plain_types_show_it(tmp_path: Path) -> None:
+    function = (
+        "def mine(n: int, note: str = '', names: list[str] = (), code: Annotated[int, BeforeValidator(lambda text: int(text, 16))] = 0)"
+    )
+    imports = "from typing import Annotated\nfrom pydantic import BeforeValidator\nfrom remit import agent\n"
+    project(tmp_path, mine=f"{imports}@agent('mine', isolation='process')\n{function} -> int: return n + code\n")
     async with Remit.open(tmp_path) as remit:
         mine = remit.directory.find("mine")
         assert mine is not None
         assert mine.check({"n": "7"}) == {"n": "7"}
-        for given, fault in (({"m": 1}, "n: it is required"), ({"n": 1, "notes": ""}, "no such parameter (did you mean note?)")):
+        for given, fault in (
+            ({"m": 1}, "n: it is required"),
+            ({"n": 1, "notes": ""}, "no such parameter (did you mean note?)"),
+            ({"n": 1, "names": "a"}, "names must be a valid list, not 'a'"),
+        ):
             with pytest.raises(RemitError, match=re.escape(fault)):
                 mine.check(given)
-        done = await remit.delegate("mine", n="x")
-        assert (done.errors[0].code, done.data) == ("INVALID_PARAMETERS", None)
-        assert "n must be a valid integer, unable to parse string as an integer, not 'x'" in done.errors[0].message
+        refused = await remit.delegate("mine", n="x")
+        assert (refused.stop_reason, refused.errors[0].code) == ("refused", "INVALID_PARAMETERS")
+        assert "n must be a valid integer, unable to parse string as an integer, not 'x'" in refused.errors[0].message
+        assert (await remit.delegate("mine", n=1, code="ff")).data == 256
+        done = await remit.delegate("mine", n=1, names=[{}])
+        assert (done.status, done.errors[0].code) == ("failed", "INVALID_PARAMETERS"), "found where the file is imported"
 
 
 SLOW_TO_IMPORT = """
@@ -235,5 +245,5 @@ async def test_import_that_does_not_end_meets_the_deadline_and_blocks_no_other(
         for done in await asyncio.gather(*(remit.delegate(name, n=number, timeout=1) for number in range(8))):
             assert (done.status, done.stop_reason) == ("partial", "deadline")
         assert threading.active_count() - before < 8, "one import for all"
-        assert (await remit.delegate(name, m="x")).errors[0].code == "INVALID_PARAMETERS"
+        assert (await remit.delegate(name, n="x")).errors[0].code == "INVALID_PARAMETERS"
     assert loop.held < 5

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from remit import Board, BoardState, Task
 from remit.board.claims import claim
+from remit.board.command_lifecycle import dry_run_implement
 from remit.board.implement import comment_on_work, merge_work
 from remit.board.parallel import implement_each, ready_tasks
 from remit.board.plans import read_plan
 from remit.board.task_landing import LandingOptions, remove_landed
-from remit.board.task_order import dry_run_implement
 from remit.board.todo import draw
 
 __all__ = [

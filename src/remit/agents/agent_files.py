@@ -233,14 +233,10 @@ def _declaration_of(
     for key, target in ((turns, "requests"), ("temperature", "temperature")):
         if key in reads and head.get(key) is not None:
             table[target], lines[target] = head[key], page.lines.get(key, 2)
-    unread = [key[:60] for key in head if key not in reads]
-    notes = (f"{', '.join(unread[:20])}: ignored",) if unread else ()
     table |= {str(key): value for key, value in own.items()}
     if page.body:
         table["instructions"] = page.body
-    return Declaration(
-        name=name, table=table, source=str(page.path), tools=tools, without=without, lines=lines, is_guest=is_guest, notes=notes
-    )
+    return Declaration(name=name, table=table, source=str(page.path), tools=tools, without=without, lines=lines, is_guest=is_guest)
 
 
 def check_guest(page: Page) -> None:

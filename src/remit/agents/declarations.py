@@ -54,11 +54,10 @@ class Declarations:
                 )
             return profile_on(declared, self.known[binding.executor.name][0], binding.executor)
         if binding.models is not None:
-            names, notes = binding.models, tuple[str, ...]()
+            names = binding.models
             if declared.is_guest and binding.by is By.FILE:
-                names, notes = resolved(names, self.settings, is_guest=True, source=declared.source)
-            found = profile_on_model(declared, self.settings, names, on=", ".join(names) or MODEL)
-            return found.having(notes=(*found.notes, *notes))
+                names = resolved(names, self.settings, is_guest=True, source=declared.source)
+            return profile_on_model(declared, self.settings, names, on=", ".join(names) or MODEL)
         if binding.built_in is not None:
             return definition.having(built_in=binding.built_in)
         return self.unavailable(without_executor(declared, binding.wanted))

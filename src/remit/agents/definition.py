@@ -425,8 +425,6 @@ class Declaration:
     """The line of each key, for an agent with its own file."""
     is_guest: bool = False
     """Whether it is a file of another tool, which cannot extend the rights of its executor."""
-    notes: tuple[str, ...] = ()
-    """Entries that have no effect here."""
 
 
 class Definition(DefinitionTable):
@@ -445,8 +443,6 @@ class Definition(DefinitionTable):
     """For a tool of an MCP server."""
     address: str = ""
     """Of a remote agent: `unix:/path` or `host:port` for gRPC, the URL for A2A."""
-    notes: tuple[str, ...] = ()
-    """Entries of its file that have no effect or a different effect here."""
     not_approved: str = ""
     """For a profile without an executor: the unapproved setting that could name one."""
     fault: str = ""

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import NamedTuple
 
 from remit.agents.definition import Declaration, Definition, Kind, definition_of
 from remit.core.agents import BUILTIN_TARGETS
@@ -54,24 +53,15 @@ _SPELLED = re.compile(r"([^():]+)(?:\((.*)\)|:(.*))?", re.DOTALL)
 _SUBAGENTS = ("task", "agent")
 
 
-class Reach(NamedTuple):
-    tools: tuple[str, ...] | None
-    """None: all built-in agents."""
-    notes: tuple[str, ...] = ()
-    """Named tools that are not available, and the reasons."""
-
-
-def reach_of(tools: Sequence[str] | None, without: Iterable[str] = (), *, is_guest: bool = False) -> Reach:
-    """The agents that a file's `tools` and `disallowedTools` leave. Raises `Misused` for an unknown built-in operation."""
-    notes: list[str] = []
+def reach_of(tools: Sequence[str] | None, without: Iterable[str] = (), *, is_guest: bool = False) -> tuple[str, ...] | None:
+    """The agents that a file's `tools` and `disallowedTools` leave; None: all built-in ones. Raises `Misused` for an unknown built-in
+    operation."""
     reached: tuple[str, ...] | None = OPERATIONS if is_guest else None
     if tools is not None and "*" not in tools:
-        found = {tool: _operations_of(tool.strip(), is_guest) for tool in tools}
-        reached = tuple(dict.fromkeys(name for names in found.values() for name in names))
-        notes = [f"tools: {tool}: left out, because remit cannot offer it here" for tool, names in found.items() if not names]
+        reached = tuple(dict.fromkeys(name for tool in tools for name in _operations_of(tool.strip(), is_guest)))
     for name in without:
         reached = _remove_denied(BUILTIN_TARGETS if reached is None else reached, name)
-    return Reach(tools=reached, notes=tuple(notes))
+    return reached
 
 
 def is_reached(name: str, tools: Iterable[str] | None) -> bool:
@@ -197,9 +187,8 @@ def model_agent(declared: Declaration, settings: Settings) -> Definition:
     table = {**declared.table, "kind": Kind.MODEL}
     # Validated as written first: a faulty key is reported before its consequences.
     said = definition_of(declared.name, table, source=declared.source)
-    reach = _reach_for(declared, said.tools)
-    names, notes = resolved(said.models, settings, is_guest=declared.is_guest, source=declared.source)
-    return said.having(models=names, tools=reach.tools, notes=(*declared.notes, *reach.notes, *notes))
+    names = resolved(said.models, settings, is_guest=declared.is_guest, source=declared.source)
+    return said.having(models=names, tools=_reach_for(declared, said.tools))
 
 
 def profile_on_model(profile: Declaration, settings: Settings, names: Sequence[str], *, on: str, requests: int | None = None) -> Definition:
@@ -209,20 +198,11 @@ def profile_on_model(profile: Declaration, settings: Settings, names: Sequence[s
     said = definition_of(profile.name, {**table, "kind": Kind.MODEL}, source=profile.source)
     allowed = profile.table.get("allow")
     tools = said.tools if said.tools is not None or not isinstance(allowed, list | tuple) else tuple(map(str, allowed))
-    reach = _reach_for(profile, tools)
-    own, notes = resolved(said.models, settings, is_guest=profile.is_guest, source=profile.source)
+    own = resolved(said.models, settings, is_guest=profile.is_guest, source=profile.source)
     own_requests = said.requests
     if profile.is_guest and own_requests is not None:
         own_requests = min(own_requests, requests or settings.model_requests)
-    dropped = [key for key in _NOT_CARRIED if key in profile.table and key not in ("kind", "runs_on", "built_in", "allow")]
-    unused = (f"{', '.join(dropped)}: a language model carries it out, which has no use for it",) if dropped else ()
-    return said.having(
-        models=own or tuple(names),
-        tools=reach.tools,
-        requests=own_requests,
-        runs_on=on,
-        notes=(*profile.notes, *reach.notes, *notes, *unused),
-    )
+    return said.having(models=own or tuple(names), tools=_reach_for(profile, tools), requests=own_requests, runs_on=on)
 
 
 _INHERITED = ("timeout", "idle", "requests", "temperature", "slots", "retries", "workspace", "answers", "effects")
@@ -248,10 +228,9 @@ def _narrower_of(tools: tuple[str, ...] | None, executors: tuple[str, ...]) -> t
     return tuple(dict.fromkeys([one for one in tools if is_reached(one, executors)] + [one for one in executors if is_reached(one, tools)]))
 
 
-def resolved(names: Sequence[str], settings: Settings, *, is_guest: bool, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The models that names refer to, empty for the project's; and notes. Raises `Misused` for an unknown one."""
+def resolved(names: Sequence[str], settings: Settings, *, is_guest: bool, source: str) -> tuple[str, ...]:
+    """The models that names refer to, empty for the project's. Raises `Misused` for an unknown one."""
     found: list[str] = []
-    notes: list[str] = []
     # A file of another tool may only choose models of providers that the project already uses, and so only their keys.
     providers = {one.partition(":")[0] for one in settings.model if ":" in one}
     for name in names:
@@ -260,13 +239,11 @@ def resolved(names: Sequence[str], settings: Settings, *, is_guest: bool, source
         elif name not in ALIASES:
             spelled = _provider_form(name)
             fault = why_no_model(spelled, settings)
-            if is_guest and (fault or spelled.partition(":")[0] not in providers):
-                notes.append(f"model: {name}: the project's model is used, as its settings name no other of that provider")
-            elif fault:
+            if fault and not is_guest:
                 raise Misused(f"{source}: model: {fault}")
-            else:
+            if not is_guest or (not fault and spelled.partition(":")[0] in providers):
                 found.append(spelled)
-    return tuple(dict.fromkeys(found)), tuple(notes)
+    return tuple(dict.fromkeys(found))
 
 
 def _provider_form(name: str) -> str:
@@ -289,7 +266,7 @@ def why_no_model(name: str, settings: Settings) -> str:
     return ""
 
 
-def _reach_for(declared: Declaration, tools: tuple[str, ...] | None) -> Reach:
+def _reach_for(declared: Declaration, tools: tuple[str, ...] | None) -> tuple[str, ...] | None:
     try:
         return reach_of(declared.tools if declared.tools is not None else tools, declared.without, is_guest=declared.is_guest)
     except Misused as error:

@@ -104,7 +104,7 @@ def definition_for(declared: Declaration, settings: Settings = _NO_SETTINGS) -> 
     """Its own declaration; a profile has no executor yet. Raises `Misused`."""
     if is_model_agent(declared, settings):
         return model_agent(declared, settings)
-    definition = definition_of(declared.name, declared.table, source=declared.source).having(notes=declared.notes)
+    definition = definition_of(declared.name, declared.table, source=declared.source)
     if definition.kind is Kind.PROFILE and definition.command:
         raise Misused(f"{declared.source}: command: a profile cannot have a command; its executor has one.")
     if definition.kind is Kind.PROFILE:
@@ -183,7 +183,6 @@ def built_in_of(profile: Definition) -> str | None:
 def profile_on(profile: Declaration, on: Declaration, executor: Definition) -> Definition:
     """The profile as a runnable agent. Raises `Misused` if profile and executor are incompatible."""
     own = {key: value for key, value in profile.table.items() if key not in MODELS_ALONE}
-    left = [key for key in MODELS_ALONE if key in profile.table]
     if own.get("contain", True) in _STRICTNESS[: _STRICTNESS.index(executor.contain)]:
         del own["contain"]  # it may be stricter than its executor, not weaker
     table = {**on.table, **own}
@@ -201,14 +200,13 @@ def profile_on(profile: Declaration, on: Declaration, executor: Definition) -> D
         runs_on=executor.name,
     )
     table["model"] = table["model"] or executor.model
-    notes = (*profile.notes, *(f"{key}: it is left to {executor.name}" for key in left))
-    return definition_of(profile.name, table, source=profile.source).having(notes=notes)
+    return definition_of(profile.name, table, source=profile.source)
 
 
 def without_executor(profile: Declaration, wanted: str | None) -> Definition:
     """The profile as listed while no agent can execute it."""
     table = profile.table if wanted is None else {**profile.table, "runs_on": wanted}
-    return definition_of(profile.name, table, source=profile.source).having(built_in=None, notes=profile.notes)
+    return definition_of(profile.name, table, source=profile.source).having(built_in=None)
 
 
 def model_for(model: str | None, executor: Definition) -> str | None:

@@ -17,12 +17,13 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_origin, get_type_hints
 
-from pydantic_core import to_json
+from pydantic_core import SchemaValidator, ValidationError, core_schema, to_json
 
 from remit.agents.function import FunctionAgent, spec_from_wire, spec_to_wire
 from remit.agents.process.target import Place, Target, load_file, must_have_name
@@ -30,7 +31,8 @@ from remit.agents.project_files import bytes_of
 from remit.core.agents import NOT_APPROVED, AgentSpec, Isolation, agent_name
 from remit.core.context import Context
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
-from remit.core.parameters import named_parameters
+from remit.core.parameters import WrongParameters, named_parameters
+from remit.core.text import shorten
 from remit.system.files import cache_folder, private_folder, read_private, write_private
 from remit.system.interpreter import BASIC, OWN, TOOLCHAINS, agent_path, listed_environment, module_command
 from remit.system.processes import adopt_orphans, descendants, die_with_parent, kill_tree
@@ -83,10 +85,12 @@ class PythonFile:
 class FileAgent:
     """An agent of a Python file, from its description. Listing it and naming its parameters imports nothing; its executor runs it."""
 
-    __slots__ = ("_file", "spec", "target")
+    __slots__ = ("_file", "_plain", "spec", "target")
 
     def __init__(self, file: PythonFile, described: Mapping[str, Any]) -> None:
         self._file = file
+        self._plain: dict[str, str] = dict(described.get("plain", {}))
+        """Parameters of plain types, by the name of the type."""
         source = f"{file.path}:{described['qualname']}"
         self.spec = spec_from_wire({**described["spec"], "acts_for_caller": False, "source": source})
         if self.spec.isolation is Isolation.PROCESS:
@@ -94,8 +98,11 @@ class FileAgent:
         self.target = Target(place=Place.FILE, module=file.module, file=file.real, digest=file.digest, qualname=str(described["qualname"]))
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """The values are checked where the file is imported, before its function runs."""
-        named_parameters(self.spec.name, self.spec.parameters_schema, parameters)
+        """Values of plain types are checked here, others where the file is imported, before its function runs."""
+        named = named_parameters(self.spec.name, self.spec.parameters_schema, parameters)
+        faults = [(name, fault) for name, value in named.items() if (fault := _plain_fault(self._plain.get(name), value))]
+        if faults:
+            raise WrongParameters(self.spec.name, faults, tuple(self.spec.parameters_schema.get("properties", ())))
         return parameters
 
     async def perform(self, ctx: Context, arguments: Any) -> Any:
@@ -111,6 +118,32 @@ class FileAgent:
             raise
         except (Exception, SystemExit) as error:
             raise Unavailable(f"{fault_in(str(self._file.path), error)}.", advice="Fix that file.") from error
+
+
+_PLAIN: Mapping[type, core_schema.CoreSchema] = {
+    int: core_schema.int_schema(),
+    float: core_schema.float_schema(),
+    bool: core_schema.bool_schema(),
+    list: core_schema.list_schema(),
+    dict: core_schema.dict_schema(),
+}
+"""Types that are checked without the file: pydantic converts what it accepts for them in one way, whatever they contain."""
+
+
+@cache
+def _plain_validators() -> dict[str, SchemaValidator]:
+    return {kind.__name__: SchemaValidator(schema) for kind, schema in _PLAIN.items()}
+
+
+def _plain_fault(kind: str | None, value: Any) -> str:
+    """The fault of a value that a plain type does not accept; empty: it is accepted, or checked elsewhere."""
+    if kind is None:
+        return ""
+    try:
+        _plain_validators()[kind].validate_python(value)
+    except ValidationError as error:
+        return error.errors()[0]["msg"].replace("Input should", " must", 1) + f", not {shorten(repr(value), 80)}"
+    return ""
 
 
 class UnapprovedAgent:
@@ -334,7 +367,9 @@ def _describe(file: Mapping[str, str]) -> bytes:
 
 
 def _description(agent: FunctionAgent) -> dict[str, Any]:
-    return {"qualname": agent.function.__qualname__, "spec": spec_to_wire(agent.spec)}
+    hints = get_type_hints(agent.function, include_extras=True)
+    plain = {name: kind.__name__ for name, hint in hints.items() if (kind := get_origin(hint) or hint) in _PLAIN}
+    return {"qualname": agent.function.__qualname__, "spec": spec_to_wire(agent.spec), "plain": plain}
 
 
 def _answers(readers: Sequence[int], ends_at: float) -> dict[int, bytes]:

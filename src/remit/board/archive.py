@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from remit.board.state_file import read_state, state_to_bytes, task_to_entry
-from remit.board.task import State, Status, Task
+from remit.board.task import State, Task
 from remit.board.write_set import read_or_none
-from remit.core.errors import Misused
 
 if TYPE_CHECKING:
     from remit.board.board import Board, Draft
@@ -29,19 +28,6 @@ def archived(board: "Board") -> State:
 
 def archived_tasks(board: "Board") -> tuple[Task, ...]:
     return archived(board).tasks
-
-
-def find_tasks(board: "Board", state: State, wanted: Iterable[int]) -> list[Task]:
-    """All of these tasks. Raises `Misused`: "Task N not found", with a hint if it is in the archive."""
-    numbers = list(wanted)
-    missing = next((number for number in numbers if state.find(number) is None), None)
-    if missing is None:
-        return [state.task(number) for number in numbers]
-    status = next((task.status for task in archived_tasks(board) if task.number == missing), None)
-    if status is None:
-        raise Misused(f"Task {missing} not found", advice="`remit board` lists the tasks.")
-    back = f"`remit task --recover {missing}` brings it back" if status is Status.ABANDONED else f"`remit board {missing}` shows it"
-    raise Misused(f"Task {missing} not found", advice=f"It is in the archive, [{status.marker}]: {back}.")
 
 
 def numbers(board: "Board") -> frozenset[int]:

@@ -18,7 +18,7 @@ from remit.board import archive, write_set
 from remit.board.state_file import StateFile, read_state, state_to_bytes, to_bytes
 from remit.board.task import State
 from remit.board.user_edits import FROM, displaced_name, read_at_rest, signature, sweep_left
-from remit.board.write_set import Piece, WriteSet, hash_of, read_or_none
+from remit.board.write_set import Piece, hash_of, read_or_none
 from remit.core.deadline import SYSTEM_CLOCK, Clock
 from remit.core.errors import Misused, Refused
 from remit.core.ids import new_session_id
@@ -44,7 +44,7 @@ class BoardFiles:
     """state.json; None: missing."""
     file: StateFile = StateFile(state=State(), drawn="")  # noqa: RUF009 - frozen
     todo: bytes | None = None
-    """TODO.md; None: missing, or not in place yet."""
+    """TODO.md; None: missing."""
 
     @property
     def is_drawn(self) -> bool:
@@ -124,9 +124,10 @@ class Board:
         return datetime.fromtimestamp(self.clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def look(self) -> Snapshot:
-        """Read the board: takes no lock, writes nothing. An interrupted change counts as made."""
-        found = self._find()
-        return self._nothing() if found.data is None else self._merged(found, found.file.state)
+        """Read the board: takes no lock, and writes nothing except to complete an interrupted change."""
+        finished, found = self._finish(), self._find()
+        seen = self._nothing() if found.data is None else self._merged(found, found.file.state)
+        return replace(seen, notices=(*finished, *seen.notices)) if finished else seen
 
     @contextlib.contextmanager
     def change(self, activity: str = "", *, make: bool = False, anew: bool = False, dry_run: bool = False) -> Iterator[Draft]:
@@ -175,11 +176,7 @@ class Board:
 
     def recover(self) -> tuple[str, ...]:
         """Complete an interrupted change, then make the commits that ended processes left. Returns a line for each."""
-        said: tuple[str, ...] = ()
-        if write_set.pending(self.root / SET):
-            with file_lock(self.root / LOCK, timeout=LOCK_SECONDS):
-                if write_set.pending(self.root / SET):
-                    said = ("An interrupted change of the board was finished.", *write_set.finish(self.root / SET, self.root))
+        said = self._finish()
         try:
             has_notes = bool(os.listdir(self.root / UNCOMMITTED))
         except OSError:  # there never was one
@@ -189,6 +186,14 @@ class Board:
 
             said += tuple(make_left_commits(self))
         return said
+
+    def _finish(self) -> tuple[str, ...]:
+        if not write_set.is_pending(self.root / SET):
+            return ()
+        with file_lock(self.root / LOCK, timeout=LOCK_SECONDS):  # of a process that is writing, or has died
+            if not write_set.is_pending(self.root / SET):
+                return ()
+            return ("An interrupted change of the board was finished.", *write_set.finish(self.root / SET, self.root))
 
     def _merged(self, found: BoardFiles, onto: State) -> Snapshot:
         """`onto` with the person's edits: those that lead from the drawing of state.json to TODO.md. Raises `Refused`."""
@@ -217,25 +222,22 @@ class Board:
     def _find(self) -> BoardFiles:
         """The files at one moment, read without a lock, and again if they changed meanwhile."""
         for _ in range(_READS):
-            pending, before = write_set.pending(self.root / SET), signature(self.root / STATE)
-            found = self._read_files(pending)
-            after = write_set.pending(self.root / SET)
-            if signature(self.root / STATE) == before and (after.raw if after else None) == (pending.raw if pending else None):
+            before = signature(self.root / STATE)
+            found = self._read_files()
+            if signature(self.root / STATE) == before and not write_set.is_pending(self.root / SET):
                 return found
+            self._finish()
         with file_lock(self.root / LOCK, timeout=LOCK_SECONDS):
-            return self._read_files(write_set.pending(self.root / SET))
+            return self._read_files()
 
-    def _read_files(self, pending: write_set.PendingChange | None) -> BoardFiles:
-        waiting = pending.waiting(STATE) if pending else None
-        data = waiting[0] if waiting else read_or_none(self.root / STATE)
+    def _read_files(self) -> BoardFiles:
+        data = read_or_none(self.root / STATE)
         if data is None:
             return BoardFiles()
         if self._last is None or self._last[0] != data:
             self._last = (data, read_state(data, STATE))
         file = self._last[1]
-        # A drawing that is not in place yet counts; who saved over the previous one is told when it is put there.
-        is_waiting = pending is not None and pending.waiting(TODO) is not None
-        return BoardFiles(data=data, file=file, todo=None if is_waiting else read_at_rest(self.root / TODO, file.drawn))
+        return BoardFiles(data=data, file=file, todo=read_at_rest(self.root / TODO, file.drawn))
 
     # ---- writing
 
@@ -252,16 +254,11 @@ class Board:
         drawn = hash_of(text)
         state = state_to_bytes(draft.state, drawn)
         files = {**draft.files, **({draft.commit.note: draft.commit.to_bytes(self.root)} if draft.commit is not None else {})}
-        files_of_set = WriteSet(
-            pieces=(
-                *(Piece(path=path, data=data) for path, data in files.items()),
-                Piece(path=STATE, data=state, expected=hash_of(found.data)),
-                Piece(path=TODO, data=text, expected=was, displaced_to=f"{LEFT}/{displaced_name(was)}" if was else ""),
-            ),
-            moves=tuple(draft.moves.items()),
-            stamp=re.sub(r"[-:]", "", draft.at),
-        )
-        draft.notices += write_set.write(self.root / SET, self.root, files_of_set)
+        displaced = f"{LEFT}/{displaced_name(was)}" if was else ""
+        pieces = [Piece(path=path, data=data) for path, data in files.items()]
+        pieces += [Piece(path=STATE, data=state, expected=hash_of(found.data))]
+        pieces += [Piece(path=TODO, data=text, expected=was, displaced_to=displaced)]
+        draft.notices += write_set.write(self.root / SET, self.root, pieces, draft.moves, re.sub(r"[-:]", "", draft.at))
         self._last = (state, StateFile(state=draft.state, drawn=drawn))
         return True
 

@@ -129,11 +129,8 @@ def _locked(folder: Path, number: int, now: float) -> int:
         return lock
     holder = _read(path, number)
     if holder is None:
-        raise Refused(
-            f"Task {number} is being worked on by another process; who it is cannot be read.",
-            code="INVALID_OPERATION",
-            advice=f"Wait until it has ended. If no process runs: rm {path}",
-        )
+        words = f"Task {number} is being worked on by another process; who it is cannot be read."
+        raise Refused(words, code="INVALID_OPERATION", advice=f"Wait until it has ended. If no process runs: rm {path}")
     if not (holder.is_dead or now >= holder.expires_at):
         raise _refused(holder)
     path.unlink(missing_ok=True)
@@ -144,8 +141,7 @@ def _locked(folder: Path, number: int, now: float) -> int:
 
 
 def _refused(holder: Holder) -> Refused:
-    since = datetime.fromtimestamp(holder.since, UTC).astimezone()
-    when = since.strftime("%H:%M") if since.date() == datetime.now().astimezone().date() else since.strftime("%Y-%m-%d %H:%M")
+    when = datetime.fromtimestamp(holder.since, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
     where = "" if holder.host == os.uname().nodename else f" on {holder.host}"
     stop = f"stop it with `remit cancel {holder.session_id}`" if holder.session_id else f"stop process {holder.pid}"
     return Refused(

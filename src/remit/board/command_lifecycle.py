@@ -16,10 +16,12 @@ from remit.agents.definition import Kind
 from remit.agents.role_bindings import UnavailableAgent, why_unavailable
 from remit.app import Remit
 from remit.board import claims
-from remit.board.archive import find_tasks
+from remit.board.archive import archived_tasks
 from remit.board.board import Board, Draft, no_board
 from remit.board.outcome import Outcome, Waiting, wait_for_result
+from remit.board.phases import plan_of
 from remit.board.task import BEGINS, IN_PROGRESS, State, Status, Task, check_move
+from remit.board.view import graph_of
 from remit.core.agents import is_built_in
 from remit.core.context import LEVELS, RecordedHandle, level_of
 from remit.core.deadline import allowed_timeout
@@ -30,7 +32,6 @@ from remit.core.request import COMPOSE
 from remit.core.result import Return, StopReason
 from remit.core.routing import GENERAL, Route, RoutingTable, route
 from remit.core.settings import Settings
-from remit.core.text import plural
 from remit.runtime.accept import route_chain
 from remit.runtime.deps import CURRENT, token_here
 from remit.system.context_files import context_files
@@ -225,11 +226,12 @@ async def run_to_end(function: Callable[..., T], *args: Any) -> T:
 
 
 def must_exist(board: Board, *numbers: int) -> State:
-    """The board with these tasks. Raises `Misused` for a project without a board and for archived tasks."""
+    """The board with these tasks. Raises `Misused`."""
     seen = board.look()
     if not seen.exists:
         raise no_board()
-    find_tasks(board, seen.state, numbers)
+    for number in numbers:
+        seen.state.task(number)
     return seen.state
 
 
@@ -361,13 +363,12 @@ def complexity_of(task: Task, state: State | None = None, phases: int = 0) -> tu
     if task.complexity in LEVELS:
         return task.complexity, "the task says so"
     subtasks = sum(one.parent == task.number for one in state.tasks) if state is not None else 0
-    several = phases if phases > 1 else 0
     counts = (
-        (len(task.dependencies), MANY_DEPENDENCIES, plural(len(task.dependencies), "dependency", "dependencies")),
-        (subtasks, MANY_SUBTASKS, plural(subtasks, "subtask")),
-        (several, MANY_PHASES, plural(several, "phase")),
+        (len(task.dependencies), MANY_DEPENDENCIES, "dependencies"),
+        (subtasks, MANY_SUBTASKS, "subtasks"),
+        (phases if phases > 1 else 0, MANY_PHASES, "phases"),
     )
-    found = ", ".join(words for number, _, words in counts if number)
+    found = ", ".join(f"{number} {words}" for number, _, words in counts if number)
     if any(number >= many for number, many, _ in counts):
         return "complex", found
     return ("moderate", found) if found else ("simple", "one task, no dependencies, no plan of several phases")
@@ -392,3 +393,84 @@ def context_words(context: Mapping[str, Any]) -> str:
     shown = f"{', '.join(files)} ({context.get('bytes', 0):,} bytes)" if files else "no context files"
     left_out = "".join(f" {words}" for words in context.get("left_out") or ())
     return f"level {context.get('level')} ({context.get('reason')}): {shown}.{left_out}"
+
+
+# ---- the order in which tasks are implemented: their dependencies, what may start, and the dry run. Read only
+
+
+def order_tasks(board: Board, numbers: Sequence[int], force: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The order of the tasks after all were checked; and those already completed. Blocking."""
+    state = must_exist(board, *numbers)
+    order = sort_by_dependencies(state, numbers)
+    done = tuple(number for number in order if state.task(number).status is Status.COMPLETED)
+    left = tuple(number for number in order if number not in done)
+    for number in left:
+        task = state.task(number)
+        check_entry(task, "implement", force=force)
+        check_dependencies(board, state, task, force=force, sparing=left)
+        plan_of(board, task)
+    return left, done
+
+
+# ---- dry run
+
+
+def dry_run_implement(
+    settings: Settings, board: Board, find: Find, numbers: Sequence[int], *, force: bool = False, timeout: float | None = None
+) -> Outcome:
+    """Which phases would run, and by whom."""
+    order, done = order_tasks(board, numbers, force)
+    state = board.look().state
+    chosen = require_route(settings, find, "implement", state.task(next(iter(order), numbers[0])), timeout)
+    lines = [f"Task {number} is completed already." for number in done]
+    for task in map(state.task, order):
+        phases = [f"\n  phase {phase.number}: {phase.name} [{phase.status}]" for phase in plan_of(board, task).open_phases]
+        lines.append(f"Would implement task {task.number}: {task.title}{''.join(phases)}")
+    only = state.task(numbers[0]) if len(numbers) == 1 else None
+    warnings = check_entry(only, "implement", force=force) if only is not None and not done else ()
+    return would_run(find, chosen, "implement", "\n".join(lines), task=only, warnings=warnings)
+
+
+# ---- dependencies
+
+
+def check_dependencies(board: Board, state: State, task: Task, *, force: bool, sparing: Sequence[int] = ()) -> tuple[str, ...]:
+    """The warning if only `force` lets it start. Raises `Refused` with the incomplete ones. `sparing`: tasks
+    completed before it by then."""
+    waits_for = [number for number in unmet(board, state, task) if number not in sparing]
+    if not waits_for:
+        return ()
+    named = ", ".join(_named(state, number) for number in waits_for)
+    words = f"Task {task.number} depends on incomplete tasks: {named}."
+    if force:
+        return (f"The check of dependencies was skipped (--force): {words}",)
+    advice = f"Complete task {waits_for[0]} first, or use --force to continue all the same."
+    raise Refused(words, code="INVALID_STATUS_TRANSITION", advice=advice)
+
+
+def unmet(board: Board, state: State, task: Task) -> tuple[int, ...]:
+    if not task.dependencies:
+        return ()
+    waits_for = graph_of(state).unmet(task)
+    if all(state.find(number) is not None for number in waits_for):
+        return waits_for
+    return graph_of(state, {one.number: one.status for one in archived_tasks(board)}).unmet(task)
+
+
+def sort_by_dependencies(state: State, numbers: Sequence[int]) -> list[int]:
+    """The same tasks, each after those it depends on; else in the given order. Raises `Refused` for a cycle."""
+    tasks = [state.task(number) for number in dict.fromkeys(numbers)]
+    left, ordered = {task.number: task for task in tasks}, list[int]()
+    while left:
+        ready = next((task for task in left.values() if not any(number in left for number in task.dependencies)), None)
+        if ready is None:
+            named = ", ".join(map(str, left))
+            raise Refused(f"Of these tasks, some depend on one another in a cycle: {named}.", code="CYCLE_DETECTED", advice="Change one.")
+        ordered.append(ready.number)
+        del left[ready.number]
+    return ordered
+
+
+def _named(state: State, number: int) -> str:
+    task = state.find(number)
+    return f"task {number} [{task.status.marker}]" if task is not None else f"task {number} (not on the board)"

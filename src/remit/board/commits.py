@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from remit.core.errors import ErrorInfo, RemitError, Unavailable
 from remit.core.text import list_some, one_line, shorten
-from remit.system.files import atomic_write, file_lock
+from remit.system.files import file_lock
 from remit.system.git import BARE, COMMIT_LOCK, NO_SUBMODULES, Git, GitFailed, operation_in
 from remit.system.ownership import is_sealed, seal
 from remit.system.processes import ProcessIdentity
@@ -362,7 +362,7 @@ class PendingCommit(ProcessIdentity):
     command: str = ""
     task_number: int | None = None
     since: float
-    """Wall clock. 0: the next change may make it."""
+    """Wall clock."""
     name: str = field(default_factory=lambda: secrets.token_hex(6))
 
     @property
@@ -396,8 +396,8 @@ class PendingCommit(ProcessIdentity):
         made = commit(board.root, paths, self.subject, session_id=self.session_id, deleted=self.deleted, wanted=board.commits)
         note = board.root / self.note
         if made.later and note.exists():
-            with contextlib.suppress(RemitError):  # it counts as left once this process has ended, if not at once
-                atomic_write(note, replace(self, since=0.0).to_bytes(board.root))
+            with contextlib.suppress(OSError):  # it counts as left at once
+                note.write_bytes(replace(self, since=0.0).to_bytes(board.root))
             return replace(made, warning=f"{made.warning} The next command of the board tries again.")
         with contextlib.suppress(OSError):
             note.unlink()
@@ -462,10 +462,6 @@ def _reason(error: RemitError) -> str:
         return f"{error.message.rstrip('.')} (a hook or a question for a passphrase may be waiting)"
     lines = map(one_line, error.words.splitlines())
     words = "; ".join(line for line in lines if line and not line.startswith("hint:")).replace(":; ", ": ")
-    if "tell me who you are" in error.words or "user.useConfigOnly" in error.words:
-        return (
-            'git does not know who you are. Run: git config --global user.name "Your Name"; git config --global user.email you@example.com'
-        )
     return ("…" + words[-_WORDS_SHOWN:] if len(words) > _WORDS_SHOWN else words).rstrip(".") or f"git exited with {error.exit_code}"
 
 

@@ -15,6 +15,7 @@ from remit.board.board import SPECS, Board, Draft
 from remit.board.command_lifecycle import (
     LEAST_SECONDS,
     TaskRun,
+    check_dependencies,
     check_entry,
     must_exist,
     new_error,
@@ -50,7 +51,6 @@ from remit.board.task_landing import (
     merge_mode,
     remove_landed,
 )
-from remit.board.task_order import check_dependencies
 from remit.board.task_prompts import depends_on, plan_at, task_block
 from remit.board.verdicts import (
     STOPPED,
@@ -333,14 +333,12 @@ class ImplementRun(TaskRun):
         if self.landing is not None:
             return judge_placed(result)
         verdict = judge_work(self.board.root, result, piece.task.folder)
-        if verdict.not_its_own:
-            self.warn(f"Named by the agent, but not its own to commit: {name_files(verdict.not_its_own)}.")
         was_begun_before = piece.phase.status is not PhaseStatus.NOT_STARTED or (
             piece.phase is WHOLE and (self.before is None or self.before.status in (Status.IMPLEMENTING, Status.PARTIAL, Status.BLOCKED))
         )
         others = untouched_changes(self.board.root, before, verdict.files) if not was_begun_before else ()
-        if others:
-            self.warn(f"Named by the agent, but changed before it began and not by it, so not committed: {name_files(others)}.")
+        if others or verdict.not_its_own:
+            self.warn(f"Named by the agent, but not its work, so not committed: {name_files((*others, *verdict.not_its_own))}.")
         return replace(verdict, artifacts=tuple(one for one in verdict.artifacts if one.path not in others))
 
     def _file_piece(self, piece: Piece, result: Return, verdict: Verdict) -> Task | None:

@@ -6,7 +6,7 @@ old files are copied to `specs/imported/`."""
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -15,6 +15,7 @@ from pydantic_core import from_json
 
 from remit.board import archive
 from remit.board.board import SPECS, Board
+from remit.board.outcome import Outcome
 from remit.board.state_file import DRAWN, data_to_state, entry_to_task, read_state, state_to_bytes
 from remit.board.task import NEED_REASON, Priority, State, Status, Task, TaskArtifact, slug_of
 from remit.board.todo import one_line, read_block, read_sheet, text_of
@@ -34,28 +35,7 @@ _LINK_LINE = re.compile(rf"^.*\*\*(?:{'|'.join(_LINKED)})\*\*:.*\n?", re.MULTILI
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportResult:
-    folder: str
-    """Location of the old files, relative to the root."""
-    tasks: int = 0
-    archived: int = 0
-    merged: tuple[str, ...] = ()
-    """Differences taken from TODO.md, one line each."""
-    notes: tuple[str, ...] = ()
-    """Unreadable parts and other notes, one line each."""
-    commit: str = ""
-    """The commit that was made, abbreviated; empty: none was."""
-    commit_warning: str = ""
-    kept_in: str = ""
-    """Where the old files are kept; empty: a dry run."""
-
-    def to_dict(self) -> dict[str, Any]:
-        shown = {key: value for key, value in asdict(self).items() if key != "commit_warning"}
-        return {**shown, "warnings": [self.commit_warning] if self.commit_warning else [], "imported": bool(self.kept_in)}
-
-
-def import_board(board: Board, folder: Path | None = None, *, dry_run: bool = False) -> ImportResult:
+def import_board(board: Board, folder: Path | None = None, *, dry_run: bool = False) -> Outcome:
     """Raises `Misused` if there is nothing to read, `Refused` if the project already has a board."""
     source = _source(board, folder)
     _must_have_no_board(board, source)
@@ -66,29 +46,39 @@ def import_board(board: Board, folder: Path | None = None, *, dry_run: bool = Fa
     text = text_of(files.get("TODO.md", b""))
     drawn = old.tasks_in(text)
     text = _LINK_LINE.sub("", text)  # links are drawn from the artifacts
+    where = os.path.relpath(source.resolve(), board.root.resolve())
     if not (old.tasks or old.ended or text.strip()):
-        raise Misused(f"{_shown(board, source)} has no readable task.", advice="; ".join(old.notes) or "Check its files.")
+        raise Misused(f"{where} has no readable task.", advice="; ".join(old.notes) or "Check its files.")
     state, shelf = old.boards(drawn)
     merged = MergeResult(state=state)
     if text.strip():
         merged = merge(state, text, at=board.now(), taken_numbers=[task.number for task in shelf.tasks])
-    result = ImportResult(
-        folder=_shown(board, source),
-        tasks=len(merged.state.tasks),
-        archived=len(shelf.tasks),
-        merged=merged.taken,
-        notes=(
-            *old.notes,
-            *(line for line in merged.kept if "drawn again" not in line),
-            *(
-                f"Task {task.number}: the artifact {one.path[:200]!r} is missing."
-                for task in merged.state.tasks
-                for one in task.artifacts
-                if not os.path.exists(board.root / one.path)
-            ),
-        ),
+    state, count = merged.state, plural(len(merged.state.tasks), "task")
+    kept_in, draft = "", None
+    if not dry_run:
+        with board.change(f"Imported {count} from {where}", anew=True) as draft:
+            kept_in = f"{SPECS}/imported/{re.sub(r'[-:]', '', draft.at)}"
+            draft.state = state
+            draft.files |= {f"{kept_in}/{path}": data for path, data in files.items()}
+            if shelf.tasks or board.archive_path.exists():
+                draft.files[archive.ARCHIVE] = state_to_bytes(replace(shelf, last_updated=draft.at))
+            board.commit_for(draft, f"board: import {count}", command="board import")
+        for path in board.specs.glob("*.kept-*"):  # what the board kept beside its new files is already kept
+            if path.is_file() and path.read_bytes() in files.values():
+                path.unlink()
+    lines = [f"{'Would import' if dry_run else 'Imported'} {count} from {where}, and {len(shelf.tasks)} into the archive."]
+    lines += [f"The old files are kept in {kept_in}."] if kept_in else []
+    lines += ["Merged from TODO.md, which differed:", *(f"  {line}" for line in merged.taken)] if merged.taken else []
+    left = (line for line in merged.kept if "drawn again" not in line)
+    return Outcome(
+        command="board import",
+        status="completed",
+        summary="\n".join(lines),
+        next_steps="remit board",
+        warnings=(*old.notes, *left, *([draft.commit_warning] if draft is not None and draft.commit_warning else [])),
+        commit=draft.commit_hash if draft is not None else "",
+        data={"dry_run": dry_run, "tasks": len(state.tasks), "archived": len(shelf.tasks), "kept_in": kept_in},
     )
-    return result if dry_run else _write(board, result, merged.state, shelf, files)
 
 
 class _OldState:
@@ -231,8 +221,8 @@ def _source(board: Board, folder: Path | None) -> Path:
 
 def _must_have_no_board(board: Board, source: Path) -> None:
     """Raise `Refused` if the project has a board, unless that one is damaged and is imported itself."""
-    data, archived, is_here = read_or_none(board.state_path), archive.numbers(board), source.resolve() == board.specs.resolve()
-    count = len(archived)
+    data, is_here = read_or_none(board.state_path), source.resolve() == board.specs.resolve()
+    count = len(archive.numbers(board))
     if data is not None and f'"{DRAWN}"'.encode() in data:
         try:
             count += len(read_state(data, "specs/state.json").state.tasks)
@@ -246,22 +236,3 @@ def _must_have_no_board(board: Board, source: Path) -> None:
             f"This project has a board with {count} tasks: nothing was changed.",
             advice='Import into a project without one, or add single tasks with `remit task "TEXT"`.',
         )
-
-
-def _write(board: Board, result: ImportResult, state: State, shelf: State, files: Mapping[str, bytes]) -> ImportResult:
-    with board.change(f"Imported {result.tasks} tasks from {result.folder}", anew=True) as draft:
-        kept_in = f"{SPECS}/imported/{re.sub(r'[-:]', '', draft.at)}"
-        draft.state = state
-        draft.files |= {f"{kept_in}/{path}": data for path, data in files.items()}
-        if shelf.tasks or board.archive_path.exists():
-            draft.files[archive.ARCHIVE] = state_to_bytes(replace(shelf, last_updated=draft.at))
-        board.commit_for(draft, f"board: import {plural(result.tasks, 'task')}", command="board import")
-    for path in board.specs.glob("*.kept-*"):  # what the board kept beside its new files is already kept
-        if path.is_file() and path.read_bytes() in files.values():
-            path.unlink()
-    return replace(result, kept_in=kept_in, commit=draft.commit_hash, commit_warning=draft.commit_warning)
-
-
-def _shown(board: Board, source: Path) -> str:
-    resolved, root = source.resolve(), board.root.resolve()
-    return resolved.relative_to(root).as_posix() if resolved.is_relative_to(root) else str(source)

@@ -98,9 +98,9 @@ def find_place(root: Path, request: MetaRequest, agents: Collection[str]) -> Pla
         places = (Place(kind=request.kind, name=name) for name in _names_from(request.text))
         return next(place for place in places if not _why_taken(root, place, taken))
     if not command_files.is_name(request.name):
-        what = "an agent file" if request.kind is Kind.AGENT else "a command"
-        advice = "Use up to 64 letters, digits, - and _; begin with a letter or digit."
-        raise Misused(f"{request.name!r} is not a name for {what}.", advice=advice)
+        raise Misused(
+            f"{request.name!r} is not a name for a file.", advice="Use up to 64 letters, digits, - and _; begin with a letter or digit."
+        )
     place = Place(kind=request.kind, name=request.name)
     if why := _why_taken(root, place, taken):
         raise Refused(why, code="INVALID_PARAMETERS", advice="Give another name with --name.")
@@ -114,8 +114,7 @@ async def meta(remit: Remit, request: MetaRequest, *, waiting: Waiting = wait_fo
     parameters = {"task": _words(request, place), "description": request.text.strip(), "kind": str(place.kind), "name": place.name}
     result = await waiting(remit, await remit.start(f"/{COMMAND}", parameters=parameters, timeout=request.timeout))
     if result.status is not Status.COMPLETED:
-        summary = f"No {place.kind} was made. {result.summary}"
-        return Outcome.of_return(COMMAND, result, summary=summary, data={"kind": str(place.kind), "name": place.name})
+        return Outcome.of_return(COMMAND, result, summary=f"No {place.kind} was made. {result.summary}")
     return await off_loop(_file, remit, place, result, remit.directory.names())
 
 
@@ -141,17 +140,20 @@ def _file(remit: Remit, place: Place, result: Return, agents: Collection[str]) -
     pages = [one for one in result.artifacts if one.path.endswith(".md") and not one.path.rpartition("/")[2].startswith("answer")]
     named = [one for one in pages if one.path.rpartition("/")[2] == f"{place.name}.md"]
     found = find_document(root, result, "file", named or (pages if len(pages) == 1 else []))
-    if found is None:
-        return _not_filed(place, result, "it names no file, and its data contains none.")
-    text = found.data.decode("utf-8", "replace").removeprefix("\ufeff")
-    if fault := fault_in(root, place, text, agents):
-        return _not_filed(place, result, fault)
-    try:
-        create_approved(root, root / place.path, (text if text.endswith("\n") else f"{text}\n").encode("utf-8", "replace"))
-    except FileExistsError:
-        return _not_filed(place, result, f"{place.path} exists already and is not overwritten.")
-    except RemitError as error:
-        return _not_filed(place, result, error.message)
+    text = found.data.decode("utf-8", "replace").removeprefix("\ufeff") if found is not None else ""
+    fault = fault_in(root, place, text, agents) if found is not None else "it names no file, and its data contains none."
+    if not fault:
+        try:
+            create_approved(root, root / place.path, (text if text.endswith("\n") else f"{text}\n").encode("utf-8", "replace"))
+        except FileExistsError:
+            fault = f"{place.path} exists already and is not overwritten."
+        except RemitError as error:
+            fault = error.message
+    if fault:
+        message = f"What {result.metadata.agent_type} wrote could not be filed: {fault}"
+        advice = f"Describe more, and try again. `remit show {result.session_id}` has what it wrote."
+        failed = {"status": "failed", "errors": (new_error("validation", "VALIDATION_FAILED", message, advice),), "next_steps": advice}
+        return Outcome.of_return(COMMAND, result, summary=message, stop_reason=str(StopReason.INVALID_RETURN), **failed)
     made = commit(root, [place.path], f"meta: add {place.kind} {place.name}", session_id=result.session_id, wanted=wanted)
     if made.warning:
         note_failed_commit(root, made.warning, COMMAND, session_id=result.session_id)
@@ -164,22 +166,7 @@ def _file(remit: Remit, place: Place, result: Return, agents: Collection[str]) -
         next_steps=f"Read it; {use} uses it.",
         warnings=(*result.warnings, *([made.warning] if made.warning else [])),
         commit=made.short,
-        data={"kind": str(place.kind), "name": place.name, "path": place.path, "agent": result.metadata.agent_type},
-    )
-
-
-def _not_filed(place: Place, result: Return, fault: str) -> Outcome:
-    message = f"What {result.metadata.agent_type} wrote could not be filed: {fault}"
-    advice = f"Describe more, and try again. `remit show {result.session_id}` has what it wrote."
-    return Outcome.of_return(
-        COMMAND,
-        result,
-        status="failed",
-        summary=f"No {place.kind} was made. {message}",
-        errors=(new_error("validation", "VALIDATION_FAILED", message, advice),),
-        next_steps=advice,
-        stop_reason=str(StopReason.INVALID_RETURN),
-        data={"kind": str(place.kind), "name": place.name},
+        data={"name": place.name, "path": place.path},
     )
 
 

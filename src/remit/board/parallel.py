@@ -13,13 +13,12 @@ from typing import Any
 from remit.app import Remit
 from remit.board.board import Board
 from remit.board.claims import holders
-from remit.board.command_lifecycle import LEAST_SECONDS
+from remit.board.command_lifecycle import LEAST_SECONDS, order_tasks, unmet
 from remit.board.implement import check_agents, implement, refused_outcome, show_nothing
 from remit.board.outcome import Outcome, Waiting, name_tasks, wait_for_result
 from remit.board.phases import plan_of
 from remit.board.task import ENDED, IN_PROGRESS, Status
 from remit.board.task_landing import QUEUE, LandingOptions, check_acceptance
-from remit.board.task_order import order_tasks, unmet
 from remit.core.budget import Budget, Limits
 from remit.core.deadline import allowed_timeout
 from remit.core.delegation import ORIGIN, ROOT_CALLER, CallerInfo, Origin

@@ -9,14 +9,14 @@ from graphlib import CycleError, TopologicalSorter
 from html import escape
 
 from remit.board.task import Priority, Task
-from remit.board.view import TaskState, View, circle_words
+from remit.board.view import TaskState, View
 from remit.core.text import shorten
 
 BOXES_AT_MOST = 150
 ROWS_AT_MOST = 2_000
 TITLE_CHARACTERS = 30
 WIDTH, HEIGHT = 220.0, 44.0
-_GAP_X, _GAP_Y, _MARGIN, _TOP = 60.0, 14.0, 24.0, 62.0
+_GAP_X, _GAP_Y, _MARGIN, _TOP = 60.0, 14.0, 24.0, 78.0
 _PER_ROW = 5
 """Boxes in a row of tasks without any dependency."""
 _UNSAFE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[\u202a-\u202e\u2066-\u2069]")
@@ -44,18 +44,16 @@ def draw(view: View, title: str) -> str:
     boxes = [_box(view, task, places[task.number]) for task in tasks.values()]
     left = f" · {len(view.tasks) - len(tasks):,} left out of the picture" if len(view.tasks) > len(tasks) else ""
     counts = " · ".join(f"{number:,} {name}" for name, number in view.counts().items() if number)
-    notes = [f"{counts or 'no tasks'}{left}", *(f"{circle_words(circle)}: none of them can begin" for circle in view.circles[:6])]
-    lines = "".join(f'<text x="{_MARGIN:g}" y="{51 + 16 * at}">{safe(note)}</text>' for at, note in enumerate(notes))
-    top = _TOP + 16 * len(notes)
     width = max([500.0, *(x + WIDTH for x, _ in places.values())]) + 2 * _MARGIN
-    height = max([0.0, *(y + HEIGHT for _, y in places.values())]) + top + _MARGIN
+    height = max([0.0, *(y + HEIGHT for _, y in places.values())]) + _TOP + _MARGIN
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" role="img"><title>{safe(title)}</title>'
         "<style>text{font:11px monospace;fill:#1f2933}.t{font-size:18px}</style>"
         '<defs><marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 1L10 5L0 9z" fill="#8795a1"/></marker></defs><rect width="100%" height="100%" fill="#ffffff"/>'
-        f'<text class="t" x="{_MARGIN:g}" y="30">{safe(title[:90])}</text>{lines}'
-        f'<g transform="translate({_MARGIN:g} {top:g})">{"".join(arrows)}{"".join(boxes)}</g></svg>\n'
+        f'<text class="t" x="{_MARGIN:g}" y="30">{safe(title[:90])}</text>'
+        f'<text x="{_MARGIN:g}" y="51">{safe(counts or "no tasks")}{left}</text>'
+        f'<g transform="translate({_MARGIN:g} {_TOP:g})">{"".join(arrows)}{"".join(boxes)}</g></svg>\n'
     )
 
 

@@ -1,24 +1,28 @@
 """Plans as text: parses the phases of the Markdown, and changes one marker without touching anything else.
 
 People and agents write plans, so parsing is lenient (headings of any depth, markers missing or in lower case), and faults are reported
-rather than guessed. Pure. `implement` runs the phases, planners write them."""
+rather than guessed. `implement` runs the phases, planners write them."""
 
 import itertools
+import os
 import re
+import shlex
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from remit.board.task import PhaseStatus
 from remit.core.errors import Misused
+from remit.core.text import one_line
 
 SKIPPED = frozenset({PhaseStatus.COMPLETED, PhaseStatus.ABANDONED})
 """Done or abandoned: not run."""
 
 _HEADING = re.compile(r" {0,3}(?P<hashes>#{1,6})[ \t]+(?=\S)")
 _PHASE = re.compile(r" {0,3}(?P<hashes>#{2,6})[ \t]+[*_]{0,3}phase[ \t]+(?P<number>\d{1,6})(?!\w|\.\d)(?P<rest>.*)", re.IGNORECASE)
-_ALMOST = re.compile(r" {0,3}#{2,6}[ \t]+[*_]{0,3}phase[ \t]*[\divx]", re.IGNORECASE)
 _MARKER = re.compile(r"(?P<marker>\[[ \t]*(?P<word>[A-Za-z]+(?:[ _-][A-Za-z]+)?)[ \t]*\])")
-_SHOUTED = re.compile(r"\[[A-Z][A-Z _-]+\]")
+_CLOSING = re.compile(r"[ \t]#+$")
 _FIELD = re.compile(
     r"[ \t]*(?:[-*+][ \t]+)?\*{0,2}(?P<name>goals?|tasks?|steps|files|timing|estimated effort|effort|accept|acceptance)"
     r"\*{0,2}[ \t]*:\*{0,2}(?P<value>.*)",
@@ -31,7 +35,7 @@ _CODE = re.compile(r"(?<!`)(?P<ticks>`+)(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)"
 _NEW = re.compile(r"[ \t*_:–—-]*\(?new\b", re.IGNORECASE)
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1b\x7f\ud800-\udfff]")
 """Characters invalid in JSON or on a command line, and terminal controls."""
-_STATUSES = {**{str(one): one for one in PhaseStatus}, "COMPLETE": PhaseStatus.COMPLETED, "DONE": PhaseStatus.COMPLETED}
+_STATUSES = {str(one): one for one in PhaseStatus}
 _FIELDS = {"goals": "goal", "task": "tasks", "steps": "tasks", "estimated effort": "timing", "effort": "timing", "acceptance": "accept"}
 
 
@@ -79,14 +83,6 @@ class Plan:
     def open_phases(self) -> tuple[Phase, ...]:
         return tuple(phase for phase in self.phases if phase.is_open)
 
-    def phase(self, number: int) -> Phase:
-        """Raises `Misused`."""
-        found = next((phase for phase in self.phases if phase.number == number), None)
-        if found is None:
-            there = ", ".join(str(phase.number) for phase in self.phases) or "none"
-            raise Misused(f"The plan has no phase {number}.", advice=f"Its phases: {there}.")
-        return found
-
 
 @dataclass(frozen=True, slots=True)
 class _Line:
@@ -114,10 +110,6 @@ def read_plan(text: str) -> Plan:
                 phases.append(_phase_of(text, begun, faults))
             begun = []
             depth = len(heading["hashes"])
-        if heading is not None and not is_phase and _ALMOST.match(line.text):
-            faults.append(
-                f"Line {line.number}: `{line.text.strip()}` is not a valid phase heading: write `### Phase 1: Name [NOT STARTED]`."
-            )
         if is_phase or begun:
             begun.append(line)
         else:
@@ -138,7 +130,13 @@ def read_plan(text: str) -> Plan:
 
 def with_phase(text: str, number: int, status: PhaseStatus) -> str:
     """The text with that one marker changed or added. Raises `Misused` if the phase does not exist."""
-    start, end = read_plan(text).phase(number).marker
+    phases = read_plan(text).phases
+    found = next((phase for phase in phases if phase.number == number), None)
+    if found is None:
+        raise Misused(
+            f"The plan has no phase {number}.", advice=f"Its phases: {', '.join(str(phase.number) for phase in phases) or 'none'}."
+        )
+    start, end = found.marker
     marker = f"[{status}]"
     return text[:start] + (marker if end > start else f" {marker}") + text[end:]
 
@@ -168,11 +166,9 @@ def _phase_of(text: str, lines: Sequence[_Line], faults: list[str]) -> Phase:
     assert found is not None, "a phase begins with its heading"
     number, rest, rest_start = int(found["number"]), found["rest"], head.start + found.start("rest")
     status, (marker_start, marker_end) = _marker_in(rest)
-    if status is None and (shouted := _SHOUTED.search(rest)):
-        faults.append(f"Phase {number} (line {head.number}): {shouted[0]} is not a phase status; read as [NOT STARTED].")
     fields = _fields(lines[1:])
     files = list(_files(fields))
-    name = _without_closing((rest[:marker_start] + rest[marker_end:]).strip()).strip(" \t:.-–—")
+    name = _CLOSING.sub("", (rest[:marker_start] + rest[marker_end:]).strip()).strip(" \t:.-–—")
     name = name.removesuffix("**").removesuffix("__").lstrip("*_").strip(" \t:")
     end = lines[-1].start + len(lines[-1].text)
     return Phase(
@@ -189,20 +185,13 @@ def _phase_of(text: str, lines: Sequence[_Line], faults: list[str]) -> Phase:
     )
 
 
-def _without_closing(words: str) -> str:
-    """Without a closing `###` of a heading. Not a pattern, which would be slow on a long run of spaces."""
-    plain = words.rstrip()
-    bare = plain.rstrip("#")
-    return bare.rstrip() if bare != plain and bare.endswith((" ", "\t")) else plain
-
-
 def _marker_in(rest: str) -> tuple[PhaseStatus | None, tuple[int, int]]:
     """The last marker of the heading that is a status; else the place for one."""
     for found in reversed(list(_MARKER.finditer(rest))):
         word = " ".join(re.split(r"[ _-]", found["word"].upper()))
         if status := _STATUSES.get(word):
             return status, found.span("marker")
-    plain = _without_closing(rest)
+    plain = _CLOSING.sub("", rest.rstrip()).rstrip()
     return None, (len(plain), len(plain))
 
 
@@ -307,3 +296,86 @@ def _item_text(lines: Sequence[str], number: str) -> str:
     """Without the marker of the item and its checkbox."""
     words = " ".join(line.strip() for line in lines if line.strip())[len(number) + 1 :].strip()
     return re.sub(r"^\[[ xX]\]\s+", "", words)
+
+
+# ---- the check of a plan that an agent wrote, before it is filed: phases, files, acceptance commands. Reads the project, runs nothing
+
+
+MAX_FAULTS = 20
+SHOWN_CHARACTERS = 200
+_SHELL_WORDS = """
+    . : [ alias bg break case cd command continue echo eval exec exit export false fg for getopts hash if jobs kill printf pwd read readonly
+    return set shift test times trap true type ulimit umask unset until wait while {
+"""
+BUILTINS = frozenset(_SHELL_WORDS.split())
+"""Commands and reserved words that can start a command of sh."""
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_PUNCTUATION = frozenset("();<>|&")
+
+
+def plan_faults(root: Path, text: str, old: str = "") -> tuple[str, ...]:
+    """Faults, one sentence each, at most `MAX_FAULTS`. `old`: the revised plan, whose own faults do not count. Blocking."""
+    plan, inherited = read_plan(text), frozenset(read_plan(old).faults)
+    faults = [fault for fault in plan.faults if fault not in inherited]
+    if not plan.phases:
+        faults.insert(0, "No phase can be read: write `### Phase 1: Name [NOT STARTED]`.")
+    faults += [f"Phase {phase.number} has no goal." for phase in plan.open_phases if not phase.goal]
+    faults += [*_file_faults(root, plan), *_command_faults(root, plan)]
+    return tuple(one_line(fault, 2 * SHOWN_CHARACTERS) for fault in faults[:MAX_FAULTS])
+
+
+def _new_files(plan: Plan) -> set[str]:
+    return {os.path.normpath(path) for phase in plan.phases for path in phase.new_files}
+
+
+def _file_faults(root: Path, plan: Plan) -> Iterator[str]:
+    new = _new_files(plan)
+    for phase in plan.open_phases:
+        for path in phase.files:
+            where, name = os.path.normpath(path), one_line(path, SHOWN_CHARACTERS)
+            if os.path.isabs(where) or where.split(os.sep)[0] == "..":
+                yield f"Phase {phase.number} names the file `{name}`, which is not a path inside the project."
+            elif where not in new and not _exists(root, where):
+                yield f"Phase {phase.number} names the file `{name}`, which does not exist: correct it, or mark it with (new) behind it."
+
+
+def _exists(root: Path, path: str) -> bool:
+    """For a pattern, checks the folder before its first asterisk."""
+    try:
+        return (root / path.partition("*")[0].rpartition("/")[0] if "*" in path else root / path).exists()
+    except OSError:  # too long
+        return False
+
+
+def _command_faults(root: Path, plan: Plan) -> Iterator[str]:
+    new = _new_files(plan)
+    commands = [(f"Phase {phase.number}", one) for phase in plan.open_phases for one in phase.accept]
+    for where, command in (*commands, *(("The plan", one) for one in plan.accept)):
+        shown = one_line(command, SHOWN_CHARACTERS)
+        try:
+            program = _program(command)
+        except ValueError as error:
+            yield f"{where}: the acceptance command `{shown}` cannot be parsed: {error}."
+            continue
+        if not program:
+            yield f"{where}: the acceptance command `{shown}` runs no program."
+        elif not _is_known(root, program, new):
+            yield (
+                f"{where}: the program `{one_line(program, SHOWN_CHARACTERS)}` of the acceptance command `{shown}` is neither on PATH "
+                "nor in the project."
+            )
+
+
+def _program(command: str) -> str:
+    """The first program that it runs; empty: none. Raises `ValueError`."""
+    words = shlex.shlex(command, posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    return next((word for word in list(words) if word != "!" and not _ASSIGNMENT.match(word) and not _PUNCTUATION.issuperset(word)), "")
+
+
+def _is_known(root: Path, program: str, new: set[str]) -> bool:
+    if program in BUILTINS or program[0] in "$`~":  # only the shell knows
+        return True
+    if "/" not in program:
+        return shutil.which(program) is not None
+    return os.path.normpath(program) in new or shutil.which(os.path.join(root, program)) is not None

@@ -1,52 +1,43 @@
 """`review [PATH|N]`: reviews a path or a task, files the report, and creates tasks from findings on request.
 
-Task statuses are not changed. The report is read at its wanted path, else where the return names it; findings come from its data. A task's
-record is compared with its files, its plan, its commits and its acceptance commands, read only."""
+Task statuses are not changed. The report is read at its wanted path, else where the return names it; findings come from its data."""
 
 import contextlib
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from remit.app import Remit
-from remit.board.archive import find_tasks
 from remit.board.board import Board, Draft
 from remit.board.command_lifecycle import Find, delegate_task, new_error, require_route, would_run
 from remit.board.commits import commit
 from remit.board.outcome import Outcome, Waiting, wait_for_result
-from remit.board.plans import Plan
-from remit.board.task import ENDED, Priority, Task, TaskArtifact, linked_files, texts_of
-from remit.board.task import Status as TaskStatus
+from remit.board.task import ENDED, Priority, Task, TaskArtifact
 from remit.board.task_commands import NewTask, number_task
 from remit.board.task_landing import remove_copy
-from remit.board.task_prompts import plan_at, review_words
-from remit.board.verdicts import find_document, next_path
+from remit.board.task_prompts import review_words
+from remit.board.verdicts import Document, find_document, next_path
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import Misused
-from remit.core.result import Artifact, Return, Status, StopReason
+from remit.core.result import Artifact, Return, Status
 from remit.core.routing import GENERAL
 from remit.core.settings import Settings
 from remit.core.text import one_line, plural
-from remit.runtime.verify import AcceptanceSite, run_acceptance
 from remit.runtime.workspaces import UNMERGED
-from remit.system.artifact_files import FileInfo, checked_artifacts, inspect_artifact
+from remit.system.artifact_files import checked_artifacts
 from remit.system.beneath import path_inside, resolve_inside
 from remit.system.files import atomic_write
 from remit.system.threads import off_loop
 
 FOLDER = "specs/reviews"
-ACCEPT_SECONDS = 600.0
-"""Time limit for all acceptance commands of a task."""
 MAX_TASKS = 20
 MAX_LISTED = 30
 WORTH_A_TASK = 2
 """The rank of medium: findings of this rank or worse become tasks."""
-KEY = "review_findings"
-"""Key of a task's entry in state.json: fingerprints of the findings it settles."""
+KEY = "review_of"
+"""Key of a task's entry in state.json: the file whose findings it settles."""
 _PROSE_ALONE = (
     "No tasks were made: the reviewer gave its findings as prose alone. It should put them into data.findings, each with severity, file, "
     "line, message and suggestion."
@@ -74,12 +65,6 @@ class Finding:
         """0 is the worst."""
         return SEVERITIES.index(self.severity)
 
-    @property
-    def fingerprint(self) -> str:
-        """Equal for the same finding, also if lines have moved or numbers in the message changed."""
-        words = re.sub(r"\d+", "#", " ".join(self.message.lower().split()))
-        return hashlib.sha256("\0".join((self.file, self.rule, words)).encode(errors="replace")).hexdigest()[:16]
-
     def to_dict(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value not in (None, "")}
 
@@ -100,25 +85,6 @@ class ReviewRequest:
     def what(self) -> str:
         return f"task {self.number}" if self.number is not None else self.path or "the project"
 
-    @property
-    def again(self) -> str:
-        """The command for the same review."""
-        return " ".join(["remit review", *([str(self.number)] if self.number is not None else [self.path] if self.path else [])])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Review:
-    """A finished review: its subject and its result."""
-
-    asked: ReviewRequest
-    task: Task | None
-    """The task before the review."""
-    write_to: str
-    result: Return
-    gaps: tuple[str, ...] | None
-    """For a task's review: where the board is wrong about it, one sentence each."""
-    warnings: tuple[str, ...] = ()
-
 
 async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: Waiting = wait_for_result) -> Outcome:
     """Raises `Misused` if the path or task does not exist."""
@@ -130,11 +96,17 @@ async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: W
         extra = {"write_to": write_to, UNMERGED: True}
         extra |= {} if task is not None else {"language": GENERAL, "title": f"Review {asked.what}"}
         result = await delegate_task(remit, "review", task, parameters, extra=extra, timeout=asked.timeout, waiting=waiting)
-        gaps = None
-        if task is not None and result.stop_reason not in (StopReason.CANCELLED, StopReason.REFUSED):
-            gaps = await find_gaps(board, task, remit.settings)
-        done = Review(asked=asked, task=task, write_to=write_to, result=result, gaps=gaps, warnings=warnings)
-        return await off_loop(_file, board, done)
+        reports = [one for one in result.artifacts if one.type == "report"]
+        found = await off_loop(find_document, board.root, result, "report", reports, write_to)
+        if found is not None:
+            return await off_loop(_file, board, asked, result, found, write_to, warnings)
+        warnings = (*warnings, *result.warnings)
+        if result.status is not Status.COMPLETED:
+            return Outcome.of_return("review", result, task_number=asked.number, artifacts=(), warnings=warnings)
+        message = f"{result.metadata.agent_type} reports completed, but there is no report: {write_to} is missing or empty."
+        error = new_error("validation", "FILE_NOT_FOUND", message, f"`remit show {result.session_id}` shows what it did. Run it again.")
+        failed: dict[str, Any] = {"status": "failed", "summary": message, "errors": (error, *result.errors), "artifacts": ()}
+        return Outcome.of_return("review", result, task_number=asked.number, stop_reason="invalid_return", warnings=warnings, **failed)
 
 
 def dry_run_review(board: Board, settings: Settings, find: Find, asked: ReviewRequest) -> Outcome:
@@ -155,7 +127,7 @@ def check(board: Board, settings: Settings, asked: ReviewRequest) -> tuple[Task 
             raise Misused(f"There is no {asked.path} in the project.", advice="Name a folder, a file or a task's number.")
         return None, ()
     seen = board.look()
-    return find_tasks(board, seen.state, [asked.number])[0], seen.notices
+    return seen.state.task(asked.number), seen.notices
 
 
 @contextlib.contextmanager
@@ -190,101 +162,55 @@ def _parameters(board: Board, asked: ReviewRequest, task: Task | None, write_to:
 # ---- filing
 
 
-def _file(board: Board, done: Review) -> Outcome:
+def _file(board: Board, asked: ReviewRequest, result: Return, found: Document, write_to: str, warnings: Sequence[str]) -> Outcome:
     """File the report and its consequences as one change, and commit it."""
-    reports = [one for one in done.result.artifacts if one.type == "report"]
-    found = find_document(board.root, done.result, "report", reports, done.write_to)
-    if found is None:
-        return _without_report(done)
-    findings, asked, session_id = findings_of(done.result.data), done.asked, done.result.session_id
+    findings, session_id = findings_of(result.data), result.session_id
     text = found.data.decode("utf-8", "replace").rstrip("\n") + "\n"
-    if done.gaps is not None:
-        lines = [f"- **Gap**: {gap}" for gap in done.gaps] or ["No gap was found."]
-        text += "\n".join(["", "## The task's record", "", *lines, ""])
     count = "" if findings is None else f" ({plural(len(findings), 'finding')})"
     subject = f"task {asked.number}: review" if asked.number is not None else f"review: {asked.what}{count}"
     makes_tasks = asked.make_tasks and any(one.rank <= WORTH_A_TASK for one in findings or ())
-    tasks, notes = list[Task](), list[str]()
+    notes = [_PROSE_ALONE] if asked.make_tasks and findings is None else []
+    tasks, task = list[Task](), None
     if makes_tasks or board.look().exists:
         with board.change(make=makes_tasks) as draft:
             if makes_tasks:
-                tasks, notes = make_tasks(board, draft, findings or (), done.write_to)
-                listed = [*(f"- Task {task.number}: {task.title}" for task in tasks), *(f"- {words}" for words in notes)]
+                tasks, notes = make_tasks(board, draft, findings or (), write_to)
+                listed = [*(f"- Task {one.number}: {one.title}" for one in tasks), *(f"- {words}" for words in notes)]
                 text += "\n## Tasks\n\n" + "\n".join(listed) + "\n"
-            _link_report(draft, done, findings)
-            draft.write(done.write_to, text)
+            task = draft.state.find(asked.number) if asked.number is not None else None
+            if task is not None:
+                counts = {} if findings is None else {"findings": count_findings(findings)}
+                link = TaskArtifact(type="review", path=write_to, summary=summarize(findings or ()) if counts else "", extra=counts)
+                draft.state = draft.state.with_task(replace(task, artifacts=(*task.artifacts, link), last_updated=draft.at))
+            draft.state = draft.state.noting(draft.at, f"Review of {asked.what}: {write_to}", session_id=session_id)
+            draft.write(write_to, text)
             board.commit_for(draft, subject, session_id=session_id, command="review", task_number=asked.number)
-        notices, commit_hash, warning = draft.notices, draft.commit_hash, draft.commit_warning
+        notes, commit_hash = [*draft.warnings, *notes], draft.commit_hash
     else:
-        atomic_write(resolve_inside(board.root, done.write_to), text.encode())
-        made = commit(board.root, [done.write_to], subject, session_id=session_id, wanted=board.commits)
-        notices, commit_hash, warning = (), made.short, made.warning
+        atomic_write(resolve_inside(board.root, write_to), text.encode())
+        made = commit(board.root, [write_to], subject, session_id=session_id, wanted=board.commits)
+        notes, commit_hash = [*filter(None, (made.warning,)), *notes], made.short
     remove_copy(board.root, session_id, found.came_from)
-    if asked.make_tasks and findings is None:
-        notes = [_PROSE_ALONE]
-    warnings = (*done.warnings, *notices, *done.result.warnings, *notes, warning)
-    return _outcome(board, done, findings, tasks, tuple(dict.fromkeys(one for one in warnings if one)), commit_hash)
-
-
-def _link_report(draft: Draft, done: Review, findings: list[Finding] | None) -> None:
-    number = done.asked.number
-    task = draft.state.find(number) if number is not None else None
-    if task is not None:
-        counts = {} if findings is None else {"findings": count_findings(findings)}
-        link = TaskArtifact(type="review", path=done.write_to, summary=summarize(findings) if findings is not None else "", extra=counts)
-        draft.state = draft.state.with_task(replace(task, artifacts=(*task.artifacts, link), last_updated=draft.at))
-    more = {"session_id": done.result.session_id, **({"task_number": number} if number is not None else {})}
-    draft.state = draft.state.noting(draft.at, f"Review of {done.asked.what}: {done.write_to}", **more)
-
-
-def _outcome(
-    board: Board, done: Review, findings: list[Finding] | None, tasks: Sequence[Task], warnings: tuple[str, ...], commit_hash: str
-) -> Outcome:
-    result, gaps, now = done.result, done.gaps or (), done.task
     words = [result.summary.strip()]
     words += [summarize(findings)] if findings is not None and "findings" not in words[0].lower() else []
-    words += [f"The task's record has {plural(len(gaps), 'gap')}: {gaps[0]}"] if gaps else []
     words += [f"Tasks made: {', '.join(str(one.number) for one in tasks)}."] if tasks else []
-    steps = [f"`remit research {tasks[0].number}` begins with the first of them."] if tasks else []
-    if findings and not done.asked.make_tasks and findings[0].rank <= WORTH_A_TASK:
-        steps.append(f"`{done.asked.again} --tasks` makes tasks of the findings.")
+    is_worth = not asked.make_tasks and any(one.rank <= WORTH_A_TASK for one in findings or ())
     return Outcome.of_return(
         "review",
         result,
         summary=" ".join(words),
-        task_number=done.asked.number,
-        task_status=now.status.marker if now is not None else "",
-        artifacts=checked_artifacts(board.root, (Artifact(type="report", path=done.write_to),)),
-        next_steps=" ".join(steps),
-        warnings=warnings,
+        task_number=asked.number,
+        task_status=task.status.marker if task is not None else "",
+        artifacts=checked_artifacts(board.root, (Artifact(type="report", path=write_to),)),
+        next_steps=f"remit research {tasks[0].number}" if tasks else "--tasks makes tasks of the findings." if is_worth else "",
+        warnings=tuple(dict.fromkeys((*warnings, *result.warnings, *notes))),
         commit=commit_hash,
         data={
-            "agent": result.metadata.agent_type,
-            "report": done.write_to,
+            "report": write_to,
             "counts": count_findings(findings) if findings is not None else None,
             "findings": [one.to_dict() for one in findings] if findings is not None else None,
             "created": [one.number for one in tasks],
-            "gaps": done.gaps,
         },
-    )
-
-
-def _without_report(done: Review) -> Outcome:
-    """Without a report a review is not completed, whatever the agent says."""
-    result, changed = done.result, dict[str, Any]()
-    if result.status is Status.COMPLETED:
-        again = f"Run `{done.asked.again}` again; `remit show {result.session_id}` shows what it did."
-        message = f"{result.metadata.agent_type} reports completed, but there is no report: {done.write_to} is missing or empty."
-        missing = new_error("validation", "FILE_NOT_FOUND", message, again)
-        changed = {"status": "failed", "summary": message, "errors": (missing, *result.errors), "stop_reason": "invalid_return"}
-    return Outcome.of_return(
-        "review",
-        result,
-        task_number=done.asked.number,
-        task_status=done.task.status.marker if done.task is not None else "",
-        artifacts=(),
-        warnings=(*done.warnings, *result.warnings),
-        **changed,
     )
 
 
@@ -292,23 +218,20 @@ def _without_report(done: Review) -> Outcome:
 
 
 def make_tasks(board: Board, draft: Draft, findings: Sequence[Finding], report: str) -> tuple[list[Task], list[str]]:
-    """One task per file for findings of medium or worse without an open task, most severe files first; and why others have none."""
-    taken = {one: task.number for task in draft.state.tasks if task.status not in ENDED for one in texts_of(task, KEY)}
-    known: Counter[int] = Counter()
+    """One task per file with findings of medium or worse, most severe first; and why others have none: another review made one."""
+    taken = {task.extra.get(KEY): task.number for task in draft.state.tasks if task.status not in ENDED}
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
-        if (number := taken.get(finding.fingerprint)) is not None:
-            known[number] += 1
-        elif finding.rank <= WORTH_A_TASK:
+        if finding.rank <= WORTH_A_TASK:
             groups.setdefault(finding.file, []).append(finding)
-    chosen = sorted(groups.items(), key=lambda item: (min(one.rank for one in item[1]), -len(item[1]), item[0]))
+    notes = [f"Task {taken[file]} for {file or 'the project'} is open already." for file in groups if file in taken]
+    chosen = [item for item in groups.items() if item[0] not in taken]
+    chosen.sort(key=lambda item: (min(one.rank for one in item[1]), -len(item[1]), item[0]))
     made: list[Task] = []
     for file, group in chosen[:MAX_TASKS]:
         task = number_task(board, draft.state, _new_task(file, group, report), at=draft.at)
-        made.append(replace(task, extra={KEY: [one.fingerprint for one in group]}))
+        made.append(replace(task, extra={KEY: file}))
         draft.state = draft.state.with_task(made[-1])
-    open_tasks = ", ".join(map(str, sorted(known)))
-    notes = [f"{known.total()} of the findings have an open task already: {open_tasks}."] if known else []
     if len(chosen) > MAX_TASKS:
         notes.append(f"{len(chosen) - MAX_TASKS} more files have findings: settle these tasks first, then review again.")
     return made, notes
@@ -381,33 +304,3 @@ def _finding(one: Any) -> Finding | None:
         suggestion=text("suggestion", 400),
         rule=text("rule", 80),
     )
-
-
-# ---- a task's record
-
-
-async def find_gaps(board: Board, task: Task, settings: Settings) -> tuple[str, ...]:
-    plan = await off_loop(plan_at, board.root, task.plan_path)
-    found = await off_loop(lambda: list(_record_gaps(board.root, task, plan)))
-    # Only of phases marked as done: the others cannot pass yet.
-    done = [one for phase in plan.phases if not phase.is_open for one in phase.accept]
-    if commands := tuple(dict.fromkeys([*task.accept, *plan.accept, *done])):
-        site = AcceptanceSite(folder=board.root, root=board.root, settings=settings)
-        acceptance = await run_acceptance(commands, site, seconds_left=ACCEPT_SECONDS)
-        failed = [check for check in acceptance.checks if not check.is_met]
-        found += [f"`{check.command}` {check.trouble or f'exited {check.exit_code}'}. {acceptance.hidden}".strip() for check in failed]
-    return tuple(found)
-
-
-def _record_gaps(root: Path, task: Task, plan: Plan) -> Iterator[str]:
-    paths, unfinished = linked_files(task), [f"{phase.number} [{phase.status}]" for phase in plan.open_phases]
-    for path in paths:
-        if not isinstance(inspect_artifact(root, path), FileInfo):
-            yield f"`{path}` is linked, but missing or empty."
-    if task.status is TaskStatus.COMPLETED and not paths:
-        yield "It is completed, but no file of it is linked."
-    if task.status is TaskStatus.COMPLETED and unfinished:
-        yield f"It is completed, but phases of its plan are not: {', '.join(unfinished)}."
-    elif task.status is not TaskStatus.COMPLETED and plan.phases and not unfinished:
-        yield f"All phases of its plan are done, but it is [{task.status.marker}]: `remit implement {task.number}`."
-    yield from (f"Its plan: {fault}" for fault in plan.faults[:5])

@@ -3,7 +3,7 @@
 None of them uses a model. The planner fills a template, the researchers compose a question for `researcher.deep_research` and file its
 report; the others do one step by the rules of the board. `agents.roles` lists them; `reviewer` is a separate module."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -14,7 +14,7 @@ from remit.board.task import PhaseStatus
 from remit.core.context import Context
 from remit.core.errors import Failed, Misused
 from remit.core.result import Return, Status
-from remit.core.text import one_line
+from remit.core.text import one_line, plural
 from remit.system.artifact_files import read_inside
 from remit.system.beneath import resolve_inside
 from remit.system.files import atomic_write
@@ -89,22 +89,11 @@ DESCRIPTION_LINES = 200
 TEMPLATE = "This plan is a template: its phases are copied from the task. Edit them before you implement it."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRequest:
-    title: str
-    description: str = ""
-    number: int | None = None
-    version: int = 1
-    reason: str = ""
-    reports: tuple[str, ...] = ()
-
-
 @agent("planner", effects=("read", "write"), acts_on={"write_to": "path"}, requires_artifacts=True)
 async def planner(
     ctx: Context,
     task: Words,
     focus: str = "",
-    reason: str = "",
     reports: list[str] | str | None = None,
     plan: str = "",
     version: int = 1,
@@ -113,51 +102,38 @@ async def planner(
     **more: Any,
 ) -> dict[str, Any]:
     """Write a plan template: one phase per list item of the task. Makes no decisions."""
-    request = PlanRequest(
-        title=title_of(ctx, task),
-        description=description_of(ctx, task),
-        number=ctx.task.task_number if ctx.task is not None else None,
-        version=max(1, version),
-        reason=focus or reason,
-        reports=tuple(_listed(reports)),
-    )
     mode = mode or str((ctx.task.extra if ctx.task is not None else {}).get("mode", ""))
     old = await read(ctx, plan) if mode == "revision" and plan else ""
     phases = read_plan(old)
-    is_carried_over = bool(phases.phases) and not phases.doubled
-    text = carry_over(request, old) if is_carried_over else plan_template(request)
+    if phases.phases and not phases.doubled:
+        text, source = carry_over(old, version, focus), f"The phases of {plan} are carried over"
+    else:
+        text = plan_template(title_of(ctx, task), description_of(ctx, task), version=version, reason=focus, reports=_listed(reports))
+        source = "Its phases are copied from the task"
     names = [phase.name for phase in read_plan(text).phases]
-    path = await put(ctx, text, write_to, "plan.md", "plan", f"Template with {len(names)} phase{'s' * (len(names) != 1)}.")
-    source = f"The phases of {plan} are carried over" if is_carried_over else "Its phases are copied from the task"
-    count = f"{len(names)} phase{'s' * (len(names) != 1)}"
-    summary = f"Plan template with {count}. {source}; no agent or model has worked on it."
-    data = {"plan": path, "phases": names, "version": request.version, "is_template": True}
+    path = await put(ctx, text, write_to, "plan.md", "plan", f"Template with {plural(len(names), 'phase')}.")
+    summary = f"Plan template with {plural(len(names), 'phase')}. {source}; no agent or model has worked on it."
+    data = {"plan": path, "phases": names, "version": version, "is_template": True}
     return complete(summary, data=data, next_steps=f"Edit {path} before it is implemented.")
 
 
 PLANNER: FunctionAgent = planner
 
 
-def plan_template(request: PlanRequest) -> str:
-    items = list_items(request.description)
-    phases = [_phase(number, item.text, item.parts) for number, item in enumerate(items, start=1)]
-    if not phases:
-        phases = [_phase(1, request.description or request.title, (), name=request.title)]
-    facts = [f"- **Task number**: {request.number}"] if request.number is not None else []
-    facts += [f"- **Version**: {request.version}", *(f"- **Research**: {path}" for path in request.reports)]
-    reason = [f"## Changes in version {request.version}", _quoted(request.reason)] if request.reason.strip() else []
-    head = [f"# Implementation plan: {_name(request.title, 150)}", "\n".join(facts), TEMPLATE]
-    return "\n\n".join([*head, *reason, "## Task", _quoted(request.description or request.title), "## Phases", *phases]) + "\n"
+def plan_template(title: str, description: str, *, version: int = 1, reason: str = "", reports: Sequence[str] = ()) -> str:
+    phases = [_phase(number, item.text, item.parts) for number, item in enumerate(list_items(description), start=1)]
+    facts = "\n".join((f"- **Version**: {version}", *(f"- **Research**: {path}" for path in reports)))
+    changes = [f"## Changes in version {version}", _quoted(reason)] if reason.strip() else []
+    head = [f"# Implementation plan: {_name(title, 150)}", facts, TEMPLATE, *changes, "## Task", _quoted(description or title), "## Phases"]
+    return "\n\n".join((*head, *(phases or [_phase(1, description or title, (), name=title)]))) + "\n"
 
 
-def carry_over(request: PlanRequest, old: str) -> str:
+def carry_over(old: str, version: int, reason: str) -> str:
     """The old plan with the reason for the new version below its title."""
-    quoted = _quoted(request.reason) if request.reason.strip() else "No reason was given."
-    section = f"## Changes in version {request.version}\n\n{quoted}\n\nAll phases are carried over. Edit them before you implement them."
+    quoted = _quoted(reason) if reason.strip() else "No reason was given."
+    section = f"## Changes in version {version}\n\n{quoted}\n\nAll phases are carried over. Edit them before you implement them."
     title, newline, rest = old.partition("\n")
-    if not title.startswith("# "):
-        return f"{section}\n\n{old}"
-    return f"{title}{newline}\n{section}\n\n{rest.lstrip()}"
+    return f"{title}{newline}\n{section}\n\n{rest.lstrip()}" if title.startswith("# ") else f"{section}\n\n{old}"
 
 
 def _phase(number: int, goal: str, steps: tuple[str, ...], name: str = "") -> str:
@@ -233,7 +209,7 @@ async def _study(
     body = rest.lstrip("\n") if first.startswith("# ") else text
     head = _head(ctx, title, focus, question, reports, found)
     path = await put(ctx, f"{head}\n\n{body}", write_to, "report.md", "report", "Findings, quoted with their sources.")
-    return _finished(found, path, focus)
+    return _finished(found, path)
 
 
 def question_of(title: str, description: str, focus: str) -> str:
@@ -248,16 +224,14 @@ def _head(ctx: Context, title: str, focus: str, question: str, earlier: list[str
     number = ctx.task.task_number if ctx.task is not None else None
     has_answer = isinstance(found.data, dict) and bool(found.data.get("written"))
     made_by = "A model wrote the answer from the quotations." if has_answer else "It quotes what it finds and draws no conclusions."
-    lines = [
-        f"# Research: {title}",
-        "",
-        *([f"- **Task number**: {number}"] if number is not None else []),
-        *([f"- **Asked for in particular**: {one_line(focus, 400, at_word=True)}"] if focus.strip() else []),
-        f"- **Question**: {question}",
-        *(f"- **Earlier report**: {path}" for path in earlier),
-        f"- **Made by**: the researcher that comes with remit. {made_by}",
-    ]
-    return "\n".join(lines)
+    facts = {
+        "Task number": str(number) if number is not None else "",
+        "Asked for in particular": one_line(focus, 400, at_word=True),
+        "Question": question,
+        "Earlier reports": ", ".join(earlier),
+        "Made by": f"the researcher that comes with remit. {made_by}",
+    }
+    return "\n".join((f"# Research: {title}", "", *(f"- **{name}**: {value}" for name, value in facts.items() if value)))
 
 
 def _unfinished(found: Return) -> dict[str, Any]:
@@ -266,7 +240,7 @@ def _unfinished(found: Return) -> dict[str, Any]:
     return {**found.forwarded(), "artifacts": [], "summary": one_line(f"{begun} {found.summary}", SUMMARY_LENGTH, at_word=True)}
 
 
-def _finished(found: Return, path: str, focus: str) -> dict[str, Any]:
+def _finished(found: Return, path: str) -> dict[str, Any]:
     """A search without results is a finished study; one that ran out of time is not."""
     data = {**(found.data if isinstance(found.data, dict) else {}), "report": path, "session_id": found.session_id}
     if found.status is Status.PARTIAL and [error.code for error in found.errors] == ["NOT_FOUND"]:
@@ -275,9 +249,7 @@ def _finished(found: Return, path: str, focus: str) -> dict[str, Any]:
         return complete(words, data={**data, "found": False}, next_steps=advice)
     if found.status is not Status.COMPLETED:
         return {**_unfinished(found), "data": data}
-    asked = one_line(focus, 80, at_word=True)
-    about = f" Asked for in particular: {asked}{'' if asked.endswith(('.', '?', '!', '…')) else '.'}" if asked else ""
-    return complete(f"{found.summary}{about}", data={**data, "found": True}, next_steps=found.next_steps)
+    return complete(found.summary, data={**data, "found": True}, next_steps=found.next_steps)
 
 
 # ---- single steps

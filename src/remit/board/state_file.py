@@ -1,6 +1,6 @@
 """`state.json`: parsed into a `State` and written back. Unknown keys are kept; damage is reported with its location, never guessed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -139,19 +139,21 @@ def _tasks_of(entries: list[Any]) -> tuple[Task, ...]:
 def _artifact_of(value: Any, _key: str) -> TaskArtifact:
     if isinstance(value, str):
         return TaskArtifact(type="research" if "/reports/" in value else "implementation", path=value)
-    if not isinstance(value, Mapping) or not isinstance(value.get("path"), str):
-        raise BadEntry("an artifact is an object with a path, or a path alone")
-    more = {key: one for key, one in value.items() if key not in ("type", "path", "summary")}
-    kind, summary = (_text(value.get(key) or "", key) for key in ("type", "summary"))
-    return TaskArtifact(type=kind or "data", path=value["path"], summary=summary, extra=more)
+    known, extra = _with_path(value, "an artifact", ("type", "summary"))
+    return TaskArtifact(**{**known, "type": known["type"] or "data"}, extra=extra)
 
 
 def _plan_version_of(value: Any, _key: str) -> PlanVersion:
+    known, extra = _with_path(value, "a plan version", ("created", "reason"))
+    return PlanVersion(version=_number(extra.pop("version", None), "version"), **known, extra=extra)
+
+
+def _with_path(value: Any, what: str, texts: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
+    """The path and these texts, and the other keys."""
     if not isinstance(value, Mapping) or not isinstance(value.get("path"), str):
-        raise BadEntry("a plan version is an object with a version and a path")
-    more = {key: one for key, one in value.items() if key not in ("version", "path", "created", "reason")}
-    created, reason = (_text(value.get(key) or "", key) for key in ("created", "reason"))
-    return PlanVersion(version=_number(value.get("version"), "version"), path=value["path"], created=created, reason=reason, extra=more)
+        raise BadEntry(f"{what} is an object with a path")
+    known = {key: _text(value.get(key) or "", key) for key in ("path", *texts)}
+    return known, {key: one for key, one in value.items() if key not in known}
 
 
 def _text(value: Any, key: str) -> str:

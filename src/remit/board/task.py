@@ -255,18 +255,15 @@ class State:
     last_updated: str = ""
     schema_version: str = SCHEMA_VERSION
     extra: Mapping[str, Any] = field(default_factory=dict)
-    _places: dict[int, int] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """Index of each number, filled on first use."""
 
     def find(self, number: int) -> Task | None:
-        place = self._place(number)
-        return None if place is None else self.tasks[place]
+        return next((task for task in self.tasks if task.number == number), None)
 
     def task(self, number: int) -> Task:
         """Raises `Misused`: "Task N not found"."""
         found = self.find(number)
         if found is None:
-            raise Misused(f"Task {number} not found", advice="`remit board` lists the tasks.")
+            raise Misused(f"Task {number} not found", advice="`remit board` lists the tasks, `remit board --all` the archive too.")
         return found
 
     def with_task(self, task: Task) -> "State":
@@ -275,20 +272,8 @@ class State:
 
     def with_tasks(self, tasks: Iterable[Task]) -> "State":
         """Each in its place, or at the end if new: for commands that change many."""
-        changed = list(self.tasks)
-        new: dict[int, Task] = {}
-        for task in tasks:
-            place = self._place(task.number)
-            if place is None:
-                new[task.number] = task
-            else:
-                changed[place] = task
-        return replace(self, tasks=(*changed, *new.values()), next_number=max(self.next_number, *(number + 1 for number in new), 1))
-
-    def _place(self, number: int) -> int | None:
-        if not self._places:
-            self._places.update((task.number, place) for place, task in enumerate(self.tasks))
-        return self._places.get(number)
+        merged = {task.number: task for task in (*self.tasks, *tasks)}
+        return replace(self, tasks=tuple(merged.values()), next_number=max(self.next_number, *(number + 1 for number in merged), 1))
 
     def without(self, numbers: Iterable[int]) -> "State":
         gone = set(numbers)

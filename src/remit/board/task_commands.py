@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from remit.board.archive import archived_tasks, bring_back, find_tasks, put_away
+from remit.board.archive import archived_tasks, bring_back, put_away
 from remit.board.board import Board, Draft
 from remit.board.claims import holders
 from remit.board.outcome import Outcome, name_tasks, spell_numbers
-from remit.board.task import ENDED, Priority, State, Status, Task, check_move, slug_of
+from remit.board.task import Priority, State, Status, Task, check_move, slug_of
 from remit.board.view import closing
 from remit.board.write_set import read_or_none
 from remit.core.errors import Misused, Refused
@@ -27,7 +27,6 @@ MAX_SHOWN = 20
 """Lines of one kind; `--json` has all."""
 ROUTING_LINE = "Routing /task to atomic-task-numberer (in_process)"
 """As every command logs its route. Importing `core.routing` takes longer than recording a task."""
-_SENTENCE = re.compile(r"(.+?(?:(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)(?<!\bcf)(?<!\s\d)\.|[!?]))(?:\s|$)")
 _LANGUAGE = re.compile(r"[\w.+#-]{1,40}")
 _FOLDER = re.compile(r"(\d{1,9})_(.+)")
 
@@ -54,7 +53,6 @@ def record(board: Board, new: NewTask, *, dry_run: bool = False) -> Outcome:
     if new.language and not _LANGUAGE.fullmatch(new.language):
         advice = "Use one word, like lean or python; it decides the route."
         raise Misused(f"{one_line(new.language)!r} is not a language.", advice=advice)
-    is_first = not board.state_path.exists()
     with board.change(make=True, dry_run=dry_run) as draft:
         task = number_task(board, draft.state, new, at=draft.at)
         add_task(draft, task)
@@ -62,10 +60,9 @@ def record(board: Board, new: NewTask, *, dry_run: bool = False) -> Outcome:
     import logging  # imported here: most uses of this module log nothing
 
     logging.getLogger(__name__).info(ROUTING_LINE)
-    made = "\nThe project had no board: specs/TODO.md and specs/state.json are new." if is_first and not dry_run else ""
     return _outcome(
         draft,
-        f"Task {task.number} {'would be' if dry_run else 'is'} recorded: {task.title}{made}",
+        f"Task {task.number} {'would be' if dry_run else 'is'} recorded: {task.title}",
         [task.number],
         next_steps=f"remit research {task.number}",
         data={"title": task.title, "route": ROUTING_LINE, "dry_run": dry_run},
@@ -134,12 +131,9 @@ def _check_dependencies(board: Board, state: State, number: int, dependencies: S
 
 
 def title_of(text: str) -> str:
-    """The first sentence of the first line, at most 80 characters, cut between words."""
+    """The first line up to a full stop, at most 80 characters, cut between words."""
     first = next((one_line(line) for line in text.splitlines() if one_line(line)), "").lstrip("#").strip()
-    sentence = _SENTENCE.match(first)
-    title = sentence[1] if sentence and len(sentence[1]) > 3 else first
-    title = title if title.endswith("..") else title.removesuffix(".").removesuffix(":")
-    return shorten(title, TITLE_LENGTH, at_word=True)
+    return shorten(first.partition(". ")[0].removesuffix(".").removesuffix(":"), TITLE_LENGTH, at_word=True)
 
 
 # ---- abandon and recover
@@ -151,17 +145,13 @@ def abandon(board: Board, numbers: Sequence[int], reason: str, *, force: bool = 
         raise Misused("[ABANDONED] needs a reason.", advice=f"remit task --abandon {spell_numbers(numbers)} --reason 'why'")
     warnings: list[str] = []
     with board.change(dry_run=dry_run) as draft:
-        tasks, working = find_tasks(board, draft.state, numbers), holders(board)
+        tasks, working = [draft.state.task(number) for number in numbers], holders(board)
         for task in tasks:
             if task.number in working and not force:
                 stop = f"Stop it first (`remit cancel {working[task.number].session_id or 'SESSION'}`), or use --force."
                 raise Refused(f"Task {task.number} is being worked on now.", advice=stop)
-            if task.number in working:
-                warnings.append(f"Task {task.number} is in progress: its result is kept, and its status stays as you set it.")
             warnings += _check_move(task, Status.ABANDONED, reason=why, force=force)
         _move_all(board, draft, tasks, Status.ABANDONED, "abandon", f"abandoned: {why}", reason=why)
-        waiting = [task.number for task in draft.state.tasks if task.status not in ENDED and {*numbers} & {*task.dependencies}]
-    warnings += [f"Still waiting for an abandoned task: {name_tasks(waiting)}."] if waiting else []
     it = "it" if len(numbers) == 1 else "them"
     after = f"`remit task --recover {spell_numbers(numbers)}` brings {it} back, `remit todo` archives {it}"
     return _moved_outcome(draft, numbers, "abandoned", warnings, after, dry_run=dry_run)
@@ -173,7 +163,7 @@ def recover(board: Board, numbers: Sequence[int], *, dry_run: bool = False) -> O
         away = [number for number in numbers if draft.state.find(number) is None]
         if away:
             bring_back(board, draft, [task.number for task in archived_tasks(board) if task.number in away])
-        tasks = find_tasks(board, draft.state, numbers)
+        tasks = [draft.state.task(number) for number in numbers]
         for task in tasks:
             if task.status is not Status.ABANDONED:
                 words = f"Task {task.number} is [{task.status.marker}]: only [ABANDONED] tasks are recovered."
@@ -209,31 +199,21 @@ def _moved_outcome(draft: Draft, numbers: Sequence[int], verb: str, warnings: Se
 # ---- divide
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """The written parts of a task: in the prompt, in the description, or as phases of its plan."""
-
-    texts: tuple[str, ...] = ()
-    in_turn: bool = False
-    """Each depends on the previous one: a numbered list, or phases."""
-    source: str = ""
-
-
 def divide(board: Board, number: int, prompt: str = "", *, force: bool = False, dry_run: bool = False) -> Outcome:
     """Divide a task into two to five. Refused without written parts: none are invented."""
     with board.change(dry_run=dry_run) as draft:
-        (task,) = find_tasks(board, draft.state, [number])
+        task = draft.state.task(number)
         if number in holders(board):
             advice = "Divide it when that has ended, or stop it with `remit cancel`."
             raise Refused(f"Task {number} is being worked on now.", advice=advice)
         warnings = list(_check_move(task, Status.EXPANDED, force=force))
-        parts = _parts_of(board, task, prompt)
-        if task.accept and not parts.in_turn:
+        texts, in_turn = _parts_of(board, task, prompt)
+        if task.accept and not in_turn:
             warnings.append(f"Acceptance commands of task {number} apply to no part of it: add them where they belong.")
-        made = _divided(board, draft, task, parts)
+        made = _divided(board, draft, task, texts, in_turn)
         numbers = [one.number for one in made]
         board.commit_for(draft, f"task {number}: divide into {spell_numbers(numbers)}", command="task", task_number=number)
-    order = "each after the one before it" if parts.in_turn else "in any order"
+    order = "each after the one before it" if in_turn else "in any order"
     head = f"Task {number} {'would be' if dry_run else 'is'} divided into {len(made)} tasks, {order}: {spell_numbers(numbers)}"
     return _outcome(
         draft,
@@ -241,49 +221,42 @@ def divide(board: Board, number: int, prompt: str = "", *, force: bool = False, 
         [number],
         warnings,
         next_steps=f"remit research {numbers[0]}",
-        data={"created": numbers, "in_turn": parts.in_turn, "taken_from": parts.source, "dry_run": dry_run},
+        data={"created": numbers, "in_turn": in_turn, "dry_run": dry_run},
     )
 
 
-def _parts_of(board: Board, task: Task, prompt: str) -> Parts:
-    """Raises `Misused` unless there are two to five."""
+def _parts_of(board: Board, task: Task, prompt: str) -> tuple[list[str], bool]:
+    """Its parts: in the prompt, else in the description, else the phases of its plan; and whether each depends on the previous one: in a
+    numbered list, and phases. Raises `Misused` unless there are two to five."""
+    from remit.board.plans import list_items  # imported here: most commands read no plan
     from remit.board.task_prompts import plan_at
 
-    parts = _listed(prompt, "the prompt") if prompt.strip() else _listed(task.description, "its description")
-    if prompt.strip() and not parts.texts:
-        parts = Parts(texts=tuple(line.strip() for line in prompt.splitlines() if line.strip()), source="the prompt")
-    if not prompt.strip() and not parts.texts and task.plan_path:
-        phases = plan_at(board.root, task.plan_path).phases
-        parts = Parts(texts=tuple(f"{one.name}\n\n{one.text}" for one in phases), in_turn=True, source="the phases of its plan")
-    if MIN_PARTS <= len(parts.texts) <= MAX_PARTS:
-        return parts
-    many = f"{len(parts.texts)} {'was' if len(parts.texts) == 1 else 'were'} found in {parts.source}" if parts.texts else "none was found"
-    example = f'remit task --divide {task.number} "1. first part\n2. second part"'
+    items = list_items(prompt if prompt.strip() else task.description)
+    texts = ["\n".join((item.text, *(f"- {part}" for part in item.parts))) for item in items]
+    in_turn = bool(items) and all(item.is_numbered for item in items)
+    if not texts and prompt.strip():
+        texts = [line.strip() for line in prompt.splitlines() if line.strip()]
+    elif not texts and task.plan_path:
+        texts, in_turn = [f"{one.name}\n\n{one.text}" for one in plan_at(board.root, task.plan_path).phases], True
+    if MIN_PARTS <= len(texts) <= MAX_PARTS:
+        return texts, in_turn
     raise Misused(
-        f"A task is divided into {MIN_PARTS} to {MAX_PARTS} parts; {many}.",
-        advice=f"Write the parts as a list, numbered when they are to be done in turn: {example}",
+        f"A task is divided into {MIN_PARTS} to {MAX_PARTS} parts; {plural(len(texts), 'part')} found.",
+        advice=f'Write them as a list, numbered when they are to be done in turn: remit task --divide {task.number} "1. this\n2. that"',
     )
 
 
-def _listed(text: str, source: str) -> Parts:
-    from remit.board.plans import list_items  # imported here: most commands read no plan
-
-    items = list_items(text)
-    texts = tuple("\n".join((item.text, *(f"- {part}" for part in item.parts))) for item in items)
-    return Parts(texts=texts, in_turn=bool(items) and all(item.is_numbered for item in items), source=source)
-
-
-def _divided(board: Board, draft: Draft, task: Task, parts: Parts) -> list[Task]:
+def _divided(board: Board, draft: Draft, task: Task, texts: Sequence[str], in_turn: bool) -> list[Task]:
     made: list[Task] = []
-    for place, text in enumerate(parts.texts, start=1):
+    for place, text in enumerate(texts, start=1):
         new = NewTask(
-            text=f"{text}\n\nPart {place} of {len(parts.texts)} of task {task.number}: {task.title}",
+            text=f"{text}\n\nPart {place} of {len(texts)} of task {task.number}: {task.title}",
             title=title_of(text),
             priority=task.priority,
             language=task.language,
             type=task.type,
-            dependencies=(made[-1].number,) if parts.in_turn and made else task.dependencies,
-            accept=task.accept if parts.in_turn and place == len(parts.texts) else (),
+            dependencies=(made[-1].number,) if in_turn and made else task.dependencies,
+            accept=task.accept if in_turn and place == len(texts) else (),
             parent=task.number,
             source=task.source,
         )

@@ -47,8 +47,8 @@ from remit.runtime.task_workspace import (
     make_task_workspace,
     snapshot_tree,
 )
+from remit.runtime.verify import prepare_folder
 from remit.runtime.workspace_cleanup import discard_workspace, remove_left, workspace_status
-from remit.runtime.workspace_setup import prepare_folder
 from remit.runtime.workspaces import Workspace, find_workspace, list_workspaces
 from remit.system.threads import off_loop
 

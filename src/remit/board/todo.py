@@ -5,10 +5,10 @@ Elsewhere `draw` puts a backslash before such a line of a description (Markdown 
 drawing and the edited text are parsed alike, so that oddities in both are not edits. `todo_merge` merges them."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from remit.board.task import Priority, State, Status, Task
+from remit.board.task import Priority, State, Task
 
 # ---- parsing
 
@@ -229,15 +229,6 @@ def read_sheet(text: str, titles: Mapping[int, str], next_number: int) -> Sheet:
     return Reader(plain(text).split("\n"), titles, next_number).read()
 
 
-def _striking(lines: Sequence[str]) -> list[int]:
-    """Indexes of lines that may be structure, or open a zone."""
-    return [
-        index
-        for index, line in enumerate(lines)
-        if line[:3] in ("## ", "###", "##\t", "---") or "```" in line or "~~~" in line or "<!--" in line
-    ]
-
-
 class Reader:
     """Reads the lines once."""
 
@@ -255,24 +246,20 @@ class Reader:
         """Where a line without meaning goes."""
 
     def read(self) -> Sheet:
-        """Line by line, but the many without meaning are skipped at once."""
-        done = 0
-        for index in _striking(self.lines):
-            if index < done:
-                continue
+        index = 0
+        while index < len(self.lines):
             line = self.lines[index]
-            self.into += self.lines[done:index]
-            done = index + 1
+            end = index
             if line.startswith("##") and self._is_heading(index, line):
-                continue
-            if self.block is not None and line.rstrip() == "---":
+                pass
+            elif self.block is not None and line.rstrip() == "---":
                 self.block.is_closed = True
                 self._gap(f"after:#{len(self.sheet.blocks) - 1}")
-                continue
-            end = self.zones.end(index)
-            done = index + 1 if end is None else end + 1
-            self.into += self.lines[index:done]
-        self.into += self.lines[done:]
+            else:
+                closed = self.zones.end(index)
+                end = index if closed is None else closed
+                self.into += self.lines[index : end + 1]
+            index = end + 1
         return self.sheet
 
     def _is_known(self, index: int) -> bool:
@@ -387,8 +374,6 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\d)T")
 _STARTS_PLAIN = re.compile(r"[^\s#>|`~<*+\-\\=\d]|\d+[^.)\d]|\*\*?[^\s*]")
 """How a description may begin on the line of its name; a list, quote or table would lose its meaning there."""
 _PARAGRAPH = "\n\n"
-_MARKERS = {status: f"- **Status**: [{status.marker}]\n" for status in Status}
-_PRIORITIES = {priority: f"- **Priority**: {priority.capitalize()}\n" for priority in Priority}
 
 
 def draw(state: State) -> str:
@@ -410,22 +395,19 @@ def draw(state: State) -> str:
 
 def block(task: Task) -> str:
     """One task as in TODO.md, with its `---`."""
-    head = f"### {task.number}. {one_line(task.title)}\n{_MARKERS[task.status]}"
-    if task.effort:
-        head += f"- **Effort**: {one_line(task.effort)}\n"
-    head += _PRIORITIES[task.priority]
-    if task.language:
-        head += f"- **Language**: {one_line(task.language)}\n"
-    if task.dependencies:
-        head += f"- **Dependencies**: {', '.join(map(str, task.dependencies))}\n"
-    if task.started:
-        head += f"- **Started**: {_day(task.started)}\n"
-    if task.completed:
-        head += f"- **Completed**: {_day(task.completed)}\n"
-    if task.blocking_reason:
-        head += f"- **Blocking Reason**: {one_line(task.blocking_reason)}\n"
-    if task.artifacts or task.plan_path:
-        head += "".join(_links(task))
+    fields = {
+        "Status": f"[{task.status.marker}]",
+        "Effort": task.effort,
+        "Priority": task.priority.capitalize(),
+        "Language": task.language,
+        "Dependencies": ", ".join(map(str, task.dependencies)),
+        "Started": _day(task.started),
+        "Completed": _day(task.completed),
+        "Blocking Reason": task.blocking_reason,
+        **(_links(task) if task.artifacts or task.plan_path else {}),
+    }
+    head = f"### {task.number}. {one_line(task.title)}\n"
+    head += "".join(f"- **{name}**: {one_line(value)}\n" for name, value in fields.items() if value)
     description = _description(task)
     if task.lines:
         head += "\n".join(escape_lines("\n".join(task.lines).split("\n"), before_description=bool(description))) + "\n"
@@ -439,26 +421,25 @@ def _description(task: Task) -> str:
         return "\n**Description**:\n" if task.lines and first_plain(task.lines) < len(task.lines) else ""
     if MAY_MEAN_MORE.search(text):
         text = "\n".join(escape_lines(plain(text).split("\n")))
-    if not text[0].isalpha() or text[-1] == "\n":
-        text = "\n".join(strip_blank_lines(text.split("\n")))
+    text = "\n".join(strip_blank_lines(text.split("\n")))
     return f"\n**Description**:{' ' if _STARTS_PLAIN.match(text) else _PARAGRAPH}{text}\n"
 
 
 def _day(time: str) -> str:
     found = _TIME.match(time)
-    return found[1] if found else one_line(time)
+    return found[1] if found else time
 
 
-def _links(task: Task) -> Iterator[str]:
-    paths: dict[str, list[str]] = {}
+def _links(task: Task) -> dict[str, str]:
+    paths: dict[str, list[str]] = {"plan": [task.plan_path] if task.plan_path else []}
     for artifact in task.artifacts:
-        paths.setdefault(artifact.type, []).append(artifact.path)
-    if found := paths.get("research") or paths.get("report"):
-        yield f"- **Research**: {', '.join(map(link_to, dict.fromkeys(found)))}\n"
-    if task.plan_path:
-        yield f"- **Plan**: {link_to(task.plan_path)}\n"
-    if found := paths.get("summary") or paths.get("implementation"):
-        yield f"- **Implementation**: {', '.join(map(link_to, dict.fromkeys(found)))}\n"
+        paths.setdefault(f"{artifact.type} artifact", []).append(artifact.path)
+    found = {
+        "Research": paths.get("research artifact") or paths.get("report artifact"),
+        "Plan": paths["plan"],
+        "Implementation": paths.get("summary artifact") or paths.get("implementation artifact"),
+    }
+    return {name: ", ".join(map(link_to, dict.fromkeys(some))) for name, some in found.items() if some}
 
 
 def link_to(path: str) -> str:

@@ -14,8 +14,7 @@ from typing import Any
 from remit.board.board import SPECS
 from remit.board.command_lifecycle import new_error
 from remit.board.commits import GIT_SECONDS, find_repository
-from remit.board.plan_check import plan_faults
-from remit.board.plans import read_plan
+from remit.board.plans import plan_faults, read_plan
 from remit.board.task import BEGINS, DONE, PhaseStatus, Status, Task
 from remit.board.task_prompts import Brief
 from remit.core import result as returns

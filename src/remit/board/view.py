@@ -12,9 +12,9 @@ from remit.board.board import Board
 from remit.board.claims import Holder, holders
 from remit.board.state_file import task_to_entry
 from remit.board.task import ENDED, IN_PROGRESS, Priority, State, Status, Task, status_of
-from remit.core.cycles import cyclic_components, shortest_cycle
+from remit.core.cycles import shortest_cycle
 
-# ---- dependencies that are met or not, ready tasks, cycles. Pure
+# ---- dependencies that are met or not, ready tasks. Pure
 
 
 NEXT: Mapping[Status, str] = {
@@ -102,20 +102,6 @@ def review_verdict(task: Task) -> str:
     return f"review: {', '.join(f'{number} {severity}' for severity, number in found.items()) or 'no findings'}"
 
 
-def cycles(tasks: Iterable[Task]) -> list[tuple[int, ...]]:
-    """Tasks that wait for one another, each cycle in order: (3, 5, 9) if 3 depends on 5, 5 on 9 and 9 on 3."""
-    after = {task.number: task.dependencies for task in tasks}
-    return sorted(shortest_cycle(min(component), after, component) for component in cyclic_components(after))
-
-
-def circle_words(circle: Sequence[int]) -> str:
-    """`Tasks 3 → 5 → 3 wait for one another`, `Task 4 waits for itself`"""
-    if len(circle) == 1:
-        return f"Task {circle[0]} waits for itself"
-    shown = [*map(str, circle[:12]), *(["…"] if len(circle) > 12 else []), str(circle[0])]
-    return f"Tasks {' → '.join(shown)} wait for one another"
-
-
 def closing(tasks: Iterable[Task], number: int, dependencies: Collection[int]) -> tuple[int, ...]:
     """The cycle that task `number` would close with these dependencies; empty: none."""
     after: dict[int, Sequence[int]] = {task.number: task.dependencies for task in tasks}
@@ -149,7 +135,6 @@ class View:
     """Of all tasks, selected or not."""
     graph: Graph
     holders: Mapping[int, Holder] = field(default_factory=dict)
-    circles: tuple[tuple[int, ...], ...] = ()
     archived: frozenset[int] = frozenset()
     """Which of the tasks come from the archive."""
     notices: tuple[str, ...] = ()
@@ -176,7 +161,6 @@ class View:
     def to_dict(self) -> dict[str, Any]:
         return {
             "counts": self.counts(),
-            "cycles": [list(circle) for circle in self.circles],
             "notices": list(self.notices),
             "tasks": [self.entry(task) for task in self.tasks],
         }
@@ -210,7 +194,6 @@ def view_of(board: Board, *, with_archive: bool = False) -> View:
         states=states,
         graph=graph,
         holders=working,
-        circles=tuple(cycles(task for task in seen.state.tasks if task.status not in ENDED)),
         archived=archived,
         notices=seen.notices,
         project=board.root.name,

@@ -1,8 +1,8 @@
 """Writes several files as one set: all or none, whatever ends the process in between.
 
 New contents are staged in a folder of the board, then a journal names them: its creation is the moment of the change. Only then are the
-files put in place, one by one, and read back. A process that dies before has changed nothing. Afterwards, the next command completes the
-change from the journal (`finish`), and readers see through it (`PendingChange`).
+files put in place, one by one, and read back. A process that dies before has changed nothing. Afterwards, the next
+command that reads or changes the board completes the change from the journal (`finish`).
 
 A file is put in place by exchanging names, so the displaced file is never lost: if it differs from what the writer had read, it belongs to
 another program or person and is kept. Callers hold the board's lock."""
@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,35 +45,9 @@ class Piece:
     """Where the expected file goes, relative to the root: an editor may still be writing to it. Empty: it is removed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteSet:
-    pieces: tuple[Piece, ...]
-    moves: tuple[tuple[str, str], ...] = ()
-    """Folders to rename before the files are put in place."""
-    stamp: str
-    """For the names of kept files."""
-
-
-class PendingChange:
-    """A change with a journal whose files are not all in place: it counts as made."""
-
-    def __init__(self, folder: Path, raw: bytes) -> None:
-        self._folder = folder
-        self.raw = raw
-        self._steps: dict[str, dict[str, Any]] = {step["path"]: step for step in _parse_journal(raw, folder)["pieces"]}
-
-    def waiting(self, path: str) -> tuple[bytes, str | None] | None:
-        """The new content that is not in place yet, and the hash its writer expected there; None: it is in place, or not in the set."""
-        step = self._steps.get(path)
-        if step is None:
-            return None
-        data = read_or_none(self._folder / step["staged"])
-        return (data, step["expected"]) if data is not None and hash_of(data) == step["new"] else None
-
-
-def pending(folder: Path) -> PendingChange | None:
-    raw = read_or_none(folder / JOURNAL)
-    return PendingChange(folder, raw) if raw is not None else None
+def is_pending(folder: Path) -> bool:
+    """Whether a change with a journal is not completely in place: it counts as made."""
+    return os.path.lexists(folder / JOURNAL)
 
 
 def make_ready(folder: Path, root: Path) -> None:
@@ -91,13 +65,15 @@ def make_ready(folder: Path, root: Path) -> None:
             )
 
 
-def write(folder: Path, root: Path, files: WriteSet) -> tuple[str, ...]:
-    """Make the change. Returns a line for each file kept beside a new one. Raises `Unavailable`; then nothing was changed."""
+def write(folder: Path, root: Path, pieces: Sequence[Piece], moves: Mapping[str, str], stamp: str) -> tuple[str, ...]:
+    """Make the change. Returns a line for each file kept beside a new one. Raises `Unavailable`; then nothing was changed.
+
+    `moves`: folders to rename before the files are put in place; `stamp`: for the names of kept files."""
     journal = folder / JOURNAL
     try:
         _empty(folder)
-        steps = [_stage(folder, root, str(number), piece, files.stamp) for number, piece in enumerate(files.pieces)]
-        entry = {"format": 1, "pieces": steps, "moves": files.moves}
+        steps = [_stage(folder, root, str(number), piece, stamp) for number, piece in enumerate(pieces)]
+        entry = {"format": 1, "pieces": steps, "moves": list(moves.items())}
         write_synced(folder / "journal.new", json.dumps(entry).encode(), None)
         _sync(folder)  # the staged names are on disk before the journal can be
         os.rename(folder / "journal.new", journal)

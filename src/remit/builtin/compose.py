@@ -8,7 +8,7 @@ import difflib
 import hashlib
 import math
 from collections import ChainMap
-from collections.abc import Callable, Coroutine, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -417,20 +417,17 @@ class CompositionRun:
         """Run several at once; outcomes in order."""
         at_once = asyncio.Semaphore(limit or AT_ONCE)
 
-        def made(step: Step, place: Place, scope: Scope) -> Coroutine[Any, Any, Outcome]:
-            if not isinstance(step, CallStep) or (step.id and not into):
-                return self._run(step, place, scope)
-            return self._call(step, place, scope, **{into: scope.items[0]}) if into else self._call(step, place, scope)
-
         async def one(step: Step, place: Place, scope: Scope) -> Outcome:
             async with at_once:
-                return await made(step, place, scope)
+                if not into:
+                    return await self._run(step, place, scope)
+                assert isinstance(step, CallStep)
+                return await self._call(step, place, scope, **{into: scope.items[0]})
 
-        start = one if len(branches) > (limit or AT_ONCE) else made
         tasks: list[asyncio.Task[Outcome]] = []
         try:
             async with asyncio.TaskGroup() as group:
-                tasks += [group.create_task(start(*branch)) for branch in branches]
+                tasks += [group.create_task(one(*branch)) for branch in branches]
         except asyncio.CancelledError:
             ended = [
                 task.result().data if not task.cancelled() else self._stopped.get(branch[1])

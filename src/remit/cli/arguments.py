@@ -100,9 +100,7 @@ def _is_text(schema: Any) -> bool:
 
 def _is_list(schema: Any) -> bool:
     """Whether it is a list of strings and not also a string, which may contain commas."""
-    if not isinstance(schema, dict):
-        return False
-    kinds = [one for one in schema.get("anyOf") or [schema] if isinstance(one, dict)]
+    kinds = (schema.get("anyOf") or [schema]) if isinstance(schema, dict) else []
     is_list = any(one.get("type") == "array" and _is_text(one.get("items")) for one in kinds)
     return is_list and not any(one.get("type") in (None, "string") for one in kinds)
 
@@ -165,19 +163,15 @@ def budget(given: Sequence[str]) -> "Limits | None":
     kinds = Limits.__dataclass_fields__
     limits: dict[str, Any] = {}
     for pair in given:
-        kind, equals, text = pair.partition("=")
-        if not equals or not text:
-            raise Misused(f"--budget takes KIND=LIMIT, not {pair!r}.", advice="Write e.g. --budget tokens=50000 --budget seconds=120.")
+        kind, _, text = pair.partition("=")
         if kind not in kinds:
-            raise Misused(f"There is no budget of {kind!r}.", advice=f"Use one of {', '.join(kinds)}.")
-        if kind in limits:
-            raise Misused(f"The budget of {kind} is given twice.", advice="Name each kind once.")
-        value, is_whole = _parsed(text), kind not in ("cost", "seconds")
-        is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
-        if not is_number or (is_whole and value != int(value)):
-            what = "whole number" if is_whole else "number"
+            raise Misused(f"There is no budget of {kind!r}.", advice=f"--budget takes KIND=LIMIT, with KIND one of {', '.join(kinds)}.")
+        value = _parsed(text)
+        is_number = isinstance(value, int | float if kind in ("cost", "seconds") else int) and not isinstance(value, bool)
+        if not is_number or not 0 <= value < float("inf"):
+            what = "number" if kind in ("cost", "seconds") else "whole number"
             raise Misused(f"--budget {kind} must be a {what} of at least 0, not {text!r}.", advice=f"Write e.g. --budget {kind}=10.")
-        limits[kind] = int(value) if is_whole else value
+        limits[kind] = value
     return Limits(**limits) if limits else None
 
 

@@ -1,13 +1,14 @@
 """`remit ask`: send one message to the assistant. Its answer streams to stdout, its delegations are shown on stderr."""
 
 import asyncio
+import contextlib
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
@@ -78,14 +79,6 @@ class Plain:
         self._aside.show(records, watch, told)
 
 
-class Asides(Lines):
-    """Omits lines for the message itself: its text is the answer."""
-
-    def _changes(self, record: Record) -> Iterator[tuple[float, int, str, str, str]]:
-        if record.parent_id is not None:
-            yield from super()._changes(record)
-
-
 def to_stdout(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
@@ -126,7 +119,7 @@ async def _ask(project: Project, message: str, conversation: str | None, setting
         if project.as_json:
             output = Plain(Silence(), lambda _: None)
         else:  # text on stdout; delegations on stderr, as a live tree if stdout is not that terminal
-            output = Plain(LiveTree() if error_console().is_terminal and not console().is_terminal else Asides(), to_stdout)
+            output = Plain(LiveTree() if error_console().is_terminal and not console().is_terminal else Lines(), to_stdout)
         answer = await answer_to(remit, message, output, conversation=conversation, timeout=timeout, signals=HANGING_UP)
         code = Exit.INTERRUPTED if answer.was_interrupted else exit_of_return(answer.result)
         return project.answer(answer.to_dict, lambda: _conclude(remit, answer), code)
@@ -136,7 +129,8 @@ def _conclude(remit: Remit, answer: "Answer") -> None:
     """Print how it ended if it failed, and how to continue. The answer has already been shown."""
     if not answer.result.ok:
         go_on = f"The conversation is kept: remit ask --conversation {answer.conversation} …" if answer.conversation else ""
-        print_ending(answer, remit.root, go_on, sys.stderr)
+        with contextlib.redirect_stdout(sys.stderr):
+            print_ending(answer, remit.root, go_on)
     elif error_console().is_terminal:
         say_aside(closing_line(remit, answer))
 
@@ -188,18 +182,18 @@ def _brief(record: Record) -> dict[str, Any]:
     }
 
 
-def print_ending(answer: Answer, root: Path, how_to_go_on: str, stream: TextIO) -> None:
+def print_ending(answer: Answer, root: Path, how_to_go_on: str) -> None:
     """Print how it ended if it failed: stopped delegations, errors, advice. Does not repeat the answer."""
     if answer.was_interrupted:
         mark, style = MARKS[State.CANCELLED]
         words = f"after {duration(answer.result.metadata.duration_seconds)}"
         if stopped := [f"{one.agent} {short(one.session_id)}" for one in answer.delegations if one.state is State.CANCELLED]:
             words += f", with {list_some(stopped, NAMED)}"
-        put(words, f"{mark} stopped ", label_style=style, stream=stream)
+        put(words, f"{mark} stopped ", label_style=style)
     else:
-        print_return(replace(answer.result, data=None, artifacts=()), root, stream)
+        print_return(replace(answer.result, data=None, artifacts=()), root)
     if how_to_go_on:
-        put(how_to_go_on, style="dim", stream=stream)
+        put(how_to_go_on, style="dim")
 
 
 async def answer_to(
@@ -216,7 +210,7 @@ async def answer_to(
     remit.directory.specs()  # loaded before the timeout of the message starts
     handle = await remit.start(ASSISTANT, parameters=message_parameters(message, conversation), timeout=timeout)
     heard = _SpokenHandle(handle, output)
-    heeded = [one for one in signals if signal.getsignal(one) is not signal.SIG_IGN]
+    heeded = [one for one in signals if stop is None and signal.getsignal(one) is not signal.SIG_IGN]
     outcome = await await_return(remit, heard, output, heeded, stop)
     records = below(await remit.tree(handle.session_id), handle.session_id)
     return Answer(

@@ -10,13 +10,13 @@ from typer import Argument, Option
 
 from remit.board.board import Board
 from remit.board.task import Priority, Status, Task
-from remit.board.view import TaskState, View, chosen, circle_words, review_verdict, view_of
+from remit.board.view import TaskState, View, chosen, review_verdict, view_of
 from remit.cli.arguments import DryRun
 from remit.cli.completion import tasks
 from remit.cli.exits import Exit
 from remit.cli.project import Project
-from remit.cli.render import count, duration, painted, say, say_aside, say_table, short
-from remit.cli.results import say_document
+from remit.cli.render import count, duration, painted, say, say_table, short
+from remit.cli.results import answer_outcome
 from remit.cli.task import show_task
 from remit.core.errors import Misused
 from remit.core.text import list_some
@@ -64,14 +64,11 @@ def _print_written(view: "View", written: list[str]) -> None:
     for path in written:
         if path != "-":
             say(f"{path}: {count(len(view.tasks), 'task')}")
-    for circle in view.circles[:CIRCLES_SHOWN]:
-        say_aside(f"{circle_words(circle)}.")
 
 
 SHOWN = 15
 DONE_SHOWN = 5
 """Tasks shown per group without --all."""
-CIRCLES_SHOWN = 5
 _HEADINGS = {
     TaskState.RUNNING: ("● Running now", "cyan"),
     TaskState.STOPPED: ("◌ Stopped: no process works on these", "yellow"),
@@ -96,8 +93,6 @@ def print_board(view: View, *, every: bool = False) -> None:
             _print_group(view, state, tasks, every=every)
     if not view.tasks:
         say("No task matches." if view.is_chosen else 'No tasks: remit task "TEXT" records one.')
-    for circle in view.circles[:CIRCLES_SHOWN]:
-        say(f"\n! {circle_words(circle)}: none of them can begin.")
     for notice in view.notices[:SHOWN]:
         say(notice)
 
@@ -153,13 +148,4 @@ def import_(
     """Import the TODO.md and state.json of FOLDER as the board of this project, also where they differ."""
     from remit.board.importer import import_board
 
-    found = import_board(Board(project.root), folder, dry_run=dry_run)
-
-    verb, next_step = ("Imported", "\n  next  remit board") if found.kept_in else ("Would import", "")
-
-    def shown() -> None:
-        say(f"{verb} {count(found.tasks, 'task')} from {found.folder}, and {found.archived} into the archive.")
-        say_document({name: value for name, value in found.to_dict().items() if name not in ("tasks", "archived", "folder")})
-        say(next_step)
-
-    return project.answer(found.to_dict(), shown)
+    return answer_outcome(project, import_board(Board(project.root), folder, dry_run=dry_run))

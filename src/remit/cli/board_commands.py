@@ -4,16 +4,16 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from typer import Argument, Option
 
 from remit.app import Remit
 from remit.board.board import Board
-from remit.board.command_lifecycle import must_exist
+from remit.board.command_lifecycle import dry_run_implement, must_exist, order_tasks
 from remit.board.error_tasks import dry_run_errors
 from remit.board.error_tasks import errors as diagnose
 from remit.board.implement import comment_on_work, show_nothing
@@ -25,18 +25,16 @@ from remit.board.research_plan import DocumentCommand, work_on
 from remit.board.research_plan import dry_run as try_out
 from remit.board.review import ReviewRequest, check, dry_run_review
 from remit.board.review import review as review_work
-from remit.board.task_order import dry_run_implement, order_tasks
 from remit.cli.arguments import DryRun, Timeout, number_of, numbers_of, seconds
 from remit.cli.arguments import budget as read_budget
 from remit.cli.command_table import COMMANDS
 from remit.cli.completion import tasks
-from remit.cli.exits import Exit, exit_of_ending
-from remit.cli.live import LiveView, LiveWait, wait_for_resumed
+from remit.cli.exits import Exit
+from remit.cli.live import LiveWait, wait_for_resumed
 from remit.cli.project import Project
-from remit.cli.render import harmless, say, say_aside
+from remit.cli.render import harmless, say_aside
 from remit.cli.results import answer_outcome, print_outcome
 from remit.core.errors import Misused
-from remit.core.result import Status, StopReason
 from remit.runtime.error_ledger import ErrorLedger
 
 Number = Annotated[str | None, Argument(metavar="N", help="The number of the task.", autocompletion=tasks)]
@@ -45,19 +43,17 @@ Force = Annotated[bool, Option("--force", help="Skip the check of the task's sta
 IMPLEMENT_USAGE = "remit implement N | N-M [focus]"
 
 
-def _run(
-    project: Project,
-    work: "Callable[[Remit, LiveWait], Awaitable[Outcome]]",
-    finish: "Callable[[Outcome, LiveWait], Exit] | None" = None,
-) -> Exit:
-    """Open the project, run the command with a live view, print its outcome. Ctrl-C cancels it."""
+def _run(project: Project, work: "Callable[[Remit, LiveWait], Awaitable[Outcome]]", parts: Sequence[Outcome] = ()) -> Exit:
+    """Open the project, run the command with a live view, print its outcome, after those of its `parts`. Ctrl-C cancels it."""
 
     async def run() -> Exit:
         shown = LiveWait(as_json=project.as_json)
         async with project.open() as remit:
-            with shown.listening():
-                outcome = await work(remit, shown)
-            code = finish(outcome, shown) if finish else answer_outcome(project, outcome, was_interrupted=shown.was_interrupted)
+            outcome = await shown.watch(remit, work(remit, shown))
+            for part in parts if not project.as_json else ():
+                print_outcome(part)
+            text = outcome.summary if parts else None
+            code = answer_outcome(project, outcome, was_interrupted=shown.was_interrupted, text=text)
             # Settling a dead run may have resumed other work: wait for it.
             owner = remit.owner.owner_id
             left = [record.session_id for record in await remit.live() if record.owner == owner and record.parent_id is None]
@@ -146,10 +142,10 @@ def implement(
     options = ParallelOptions(force=force, timeout=limit, focus=focus, is_accepting=not no_accept)
     if parallel is not None:
         all_seconds, limits = seconds(timeout_all, "--timeout-all"), read_budget(budget or [])
-        return _implement_parallel(project, board, given, replace(options, width=parallel, timeout_all=all_seconds, budget=limits))
-    if len(given) > 1:
+        options = replace(options, width=parallel, timeout_all=all_seconds, budget=limits)
+    elif len(given) > 1:
         order_tasks(board, given, force)
-    return _implement_in_turn(project, board, given, options)
+    return _implement(project, board, given, options, is_parallel=parallel is not None)
 
 
 def _tasks(board: Board, words: list[str], *, is_ready: bool) -> tuple[list[int], str]:
@@ -165,38 +161,17 @@ def _tasks(board: Board, words: list[str], *, is_ready: bool) -> tuple[list[int]
     return list(found), " ".join(words)
 
 
-def _implement_in_turn(project: Project, board: Board, numbers: list[int], options: "ParallelOptions") -> Exit:
-    is_one, as_json = len(numbers) == 1, project.as_json
-    show = show_nothing if as_json else lambda words: say_aside(harmless(words))
+def _implement(project: Project, board: Board, numbers: list[int], options: "ParallelOptions", *, is_parallel: bool) -> Exit:
+    outcomes = list[Outcome]()
+    is_quiet = project.as_json or (is_parallel and sys.stderr.isatty())  # the live view shows what runs
+    show = show_nothing if is_quiet else lambda words: say_aside(harmless(words))
 
     async def work(remit: "Remit", shown: LiveWait) -> "Outcome":
-        chosen = replace(options, waiting=shown, show=show, each=None if as_json or is_one else print_outcome)
-        return await implement_each(remit, board, numbers, chosen)
+        each = outcomes.append if len(numbers) > 1 or is_parallel else None
+        chosen = replace(options, waiting=shown, is_stopped=lambda: shown.was_interrupted, each=each, show=show)
+        return await (implement_parallel if is_parallel else implement_each)(remit, board, numbers, chosen)
 
-    return _run(project, work, None if is_one or as_json else _finish_several)
-
-
-def _implement_parallel(project: Project, board: Board, numbers: list[int], options: "ParallelOptions") -> Exit:
-    as_json, outcomes = project.as_json, list["Outcome"]()
-    is_drawn = sys.stderr.isatty()  # the live view shows what runs
-
-    async def work(remit: "Remit", shown: LiveWait) -> "Outcome":
-        view = LiveView(shown, as_json=as_json)
-        more: dict[str, Any] = {"waiting": view, "is_stopped": lambda: view.is_stopped, "each": outcomes.append}
-        more["show"] = show_nothing if as_json or is_drawn else lambda words: say_aside(harmless(words))
-        return await view.watch(remit, implement_parallel(remit, board, numbers, replace(options, **more)))
-
-    def finish(outcome: "Outcome", shown: LiveWait) -> Exit:
-        for one in outcomes:
-            print_outcome(one)
-        return _finish_several(outcome, shown)
-
-    return _run(project, work, None if as_json else finish)
-
-
-def _finish_several(outcome: "Outcome", shown: LiveWait) -> Exit:
-    say(outcome.summary)  # each outcome has been printed
-    return Exit.INTERRUPTED if shown.was_interrupted else exit_of_ending(Status(outcome.status), StopReason(outcome.stop_reason))
+    return _run(project, work, outcomes)
 
 
 # ---- review

@@ -11,7 +11,6 @@ from typing import Any
 from remit.app import Remit
 from remit.builtin.assistant.conversations import Conversations
 from remit.cli.ask import (
-    Asides,
     Latest,
     Model,
     OneConversation,
@@ -25,7 +24,7 @@ from remit.cli.ask import (
 )  # fmt: skip
 from remit.cli.events import SpendingTotal
 from remit.cli.exits import Exit
-from remit.cli.live import report_dead_work
+from remit.cli.live import Lines, report_dead_work
 from remit.cli.project import Project
 from remit.cli.render import advice_lines, harmless, report, say, say_aside
 from remit.core.errors import Misused, RemitError, Unavailable
@@ -159,7 +158,7 @@ class Chat:
             with self._interrupts.passed_to(asyncio.Event()) as stop:
                 if was_interrupted():
                     stop.set()
-                answer = await answer_to(self._remit, message, Plain(Asides(), to_stdout), conversation=self._conversation, stop=stop)
+                answer = await answer_to(self._remit, message, Plain(Lines(), to_stdout), conversation=self._conversation, stop=stop)
         except RemitError as error:
             report(error, as_json=False)
             return
@@ -169,7 +168,7 @@ class Chat:
             say(closing_line(self._remit, answer))
         else:
             go_on = "The conversation is kept: your next message continues it." if answer.was_interrupted else ""
-            print_ending(answer, self._remit.root, go_on, sys.stdout)
+            print_ending(answer, self._remit.root, go_on)
         say()
 
     def _greet(self) -> None:

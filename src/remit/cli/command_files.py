@@ -46,12 +46,9 @@ def _names(words: Sequence[str]) -> set[str]:
 
 def _root_in(args: Sequence[str]) -> Path | None:
     """The folder given with `--root`; options are not parsed yet."""
-    for place, word in enumerate(args):
-        given = word.removeprefix("--root=") if word.startswith("--root=") else args[place + 1 : place + 2] if word == "--root" else None
-        if given:
-            folder = Path(given if isinstance(given, str) else given[0])
-            return folder.resolve() if folder.is_dir() else None
-    return None
+    words = " ".join(args).replace("--root=", "--root ").split(" ")
+    folder = Path(words[words.index("--root") + 1]) if "--root" in words[:-1] else None
+    return folder.resolve() if folder is not None and folder.is_dir() else None
 
 
 def _command(name: str) -> Callable[..., Exit]:
@@ -86,7 +83,7 @@ async def _run(project: Project, command: "CommandFile", arguments: list[str], f
 
     shown = LiveWait(as_json=project.as_json)
     async with project.open(settings=found.settings) as remit:
-        result = await run(remit, command, arguments, found, timeout=timeout, waiting=shown)
+        result = await shown.watch(remit, run(remit, command, arguments, found, timeout=timeout, waiting=shown))
         if project.as_json:
             return answer_outcome(project, command_outcome(command, result), was_interrupted=shown.was_interrupted)
         print_return(result, remit.root)

@@ -111,11 +111,9 @@ def close_match(name: str, known: Collection[str]) -> str:
 
 
 def advice_for_unknown(agent: str, names: Collection[str]) -> str:
-    """The agent or target that is meant, or the setting that leaves it out; empty if neither is known."""
-    from remit.runtime.accept import disabled_agent_hint
-
+    """The agent or target that is meant; empty if unknown."""
     close = close_match(agent, [*names, *{name.partition(".")[0] for name in names}])
-    return disabled_agent_hint(agent, names) or (f"{close} `remit agents` lists all." if close else "")
+    return f"{close} `remit agents` lists all." if close else ""
 
 
 def resolve_target(agent: str, given: list[str], directory: "Directory") -> tuple[str, list[str]]:
@@ -155,9 +153,9 @@ async def start_and_show(project: Project, agent: str, given: list[str], options
         agent, given = resolve_target(agent, given, remit.directory)
         known = remit.directory.find(agent)
         handle: PendingReturn | None = None
+        for problem in remit.directory.problems:
+            say_aside(f"! {problem}")
         if known is None:
-            for problem in remit.directory.problems:
-                say_aside(f"! {problem}")
             handle = await _start_on_server(remit, agent, given, options)
             if handle is None and (fault := project.why_not_loaded(agent, remit.directory)):
                 raise Refused(fault, code="INVALID_TARGET", advice="Fix that file; `remit agents` lists what is loaded.")

@@ -4,9 +4,7 @@ It runs on the embedded engine like any other delegation. Its claims are checked
 
 import asyncio
 import json
-import os
 import shutil
-import signal
 import sys
 import time
 from collections import Counter
@@ -24,7 +22,7 @@ from remit.cli.results import record_document
 from remit.core.context import BlockingContext, Context
 from remit.core.record import Record
 from remit.core.request import call
-from remit.core.result import Artifact, Return, Status
+from remit.core.result import Return, Status
 from remit.runtime.harvest import SearchBounds, search
 from remit.system.files import atomic_write
 
@@ -62,7 +60,7 @@ async def survey(ctx: Context, folder: str = ".") -> dict[str, Any]:
         groups.setdefault(path.partition("/")[0] + "/" if "/" in path else "top level", []).append(path)
     largest = [name for name, _ in Counter({name: len(files) for name, files in groups.items()}).most_common(MOST_GROUPS)]
     ctx.progress(f"{count(len(paths), 'file')}; delegating", 0.1)
-    bad = [call("demo.stuck"), call("demo.killed"), call("demo.prose", files=len(paths)), call("demo.circle")]
+    bad = [call("demo.stuck"), call("demo.prose", files=len(paths)), call("demo.circle")]
     good = [call("demo.inspect", folder=str(base), files=groups[name]) for name in largest]
     returns = (await ctx.gather(*bad, *good))[len(bad) :]
     figures = {name: done.data for name, done in zip(largest, returns, strict=True) if done.ok}
@@ -112,12 +110,6 @@ def stuck(ctx: BlockingContext) -> str:
         pass
 
 
-@agent("demo.killed", isolation="process", workspace="none", timeout=20, description="Its process is killed while it works.")
-def killed(ctx: BlockingContext) -> str:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return "never returned"
-
-
 @agent("demo.prose", answers="return", workspace="none", timeout=20, description="Answers in prose until the faults are named.")
 async def prose(ctx: Context, files: int) -> str:
     """Like a language model that forgets the format: it is asked once more, with the exact faults."""
@@ -135,7 +127,7 @@ async def circle(ctx: Context) -> dict[str, Any]:
     return {"status": "completed", "summary": f"Asked demo.survey, its own caller. The answer was {refused.errors[0].code}."}
 
 
-AGENTS = (survey, inspect, measure, stuck, killed, prose, circle)
+AGENTS = (survey, inspect, measure, stuck, prose, circle)
 
 
 # ---- what was shown
@@ -150,48 +142,21 @@ class Part:
 
 def judged(root: Path, result: Return, records: Sequence[Record]) -> list[Part]:
     ended = {record.agent: record.result for record in records if record.result is not None and record.started_at is not None}
+    report = next((one for one in result.artifacts if (root / one.path).is_file()), None)
+    depth = max((record.depth for record in records), default=0)
+    done = f"{result.summary} {count(len(records), 'delegation')}, {depth} deep; {REPORT} ({report.evidence if report else 'missing'})"
+    hung, prose = ended.get("demo.stuck"), ended.get("demo.prose")
+    half = next((one.path for one in hung.artifacts if one.path.endswith(HALF_FILE)), None) if hung else None
+    seconds = hung.metadata.duration_seconds if hung else 0.0
+    is_in_time = hung is not None and hung.status is Status.PARTIAL and seconds <= STUCK_SECONDS + GRACE_SECONDS
+    is_repaired = prose is not None and prose.ok and any("repaired" in warning for warning in prose.warnings)
     refused = [r for r in records if r.agent == "demo.survey" and r.started_at is None and r.result and r.result.errors]
     return [
-        _work(root, result, records),
-        _hung(root, ended.get("demo.stuck")),
-        _killed(ended.get("demo.killed")),
-        _prose(ended.get("demo.prose")),
-        Part("A cycle was refused", bool(refused), " → ".join(refused[0].path) + "; nothing ran" if refused else "it was not"),
+        Part("Work was done", result.ok and report is not None, done),
+        Part("An agent hung", is_in_time and half is not None, f"partial at its deadline, after {duration(seconds)}, with {half}"),
+        Part("An agent answered in prose", is_repaired, "asked again with the exact faults, it answered well"),
+        Part("A cycle was refused", bool(refused), " → ".join(refused[0].path) + "; nothing ran" if refused else ""),
     ]
-
-
-def _work(root: Path, result: Return, records: Sequence[Record]) -> Part:
-    report = next((one for one in result.artifacts if _is_unchanged(root, one)), None)
-    depth = max((record.depth for record in records), default=0)
-    words = f"{count(len(records), 'delegation')}, {depth} deep; {report.path} ({report.evidence})" if report else "no report was written"
-    return Part("Work was done", result.ok and report is not None, f"{result.summary} {words}")
-
-
-def _hung(root: Path, result: Return | None) -> Part:
-    if result is None:
-        return Part("An agent hung", False, "it never answered")
-    half = next((one for one in result.artifacts if one.path.endswith(HALF_FILE) and _is_unchanged(root, one)), None)
-    seconds = result.metadata.duration_seconds
-    ok = result.status is Status.PARTIAL and half is not None and seconds <= STUCK_SECONDS + GRACE_SECONDS
-    return Part("An agent hung", ok, f"{result.status} at its deadline, after {duration(seconds)}, with {half.path if half else 'nothing'}")
-
-
-def _killed(result: Return | None) -> Part:
-    ok = result is not None and not result.ok and any("signal 9" in error.message for error in result.errors)
-    words = f"{result.status} as soon as it was gone: {result.errors[0].message}" if ok and result else "that was not noticed"
-    return Part("A process was killed", ok, words)
-
-
-def _prose(result: Return | None) -> Part:
-    ok = result is not None and result.ok and any("repaired" in warning for warning in result.warnings)
-    return Part("An agent answered in prose", ok, "asked again with the exact faults, it answered well" if ok else "it was not repaired")
-
-
-def _is_unchanged(root: Path, artifact: Artifact) -> bool:
-    try:
-        return (root / artifact.path).stat().st_size == artifact.size
-    except OSError:
-        return False
 
 
 # ---- the command

@@ -137,7 +137,7 @@ def spent_by(records: Sequence[Record], settings: "Settings") -> SpendingTotal:
     """The spending of a tree. Tokens without a cost belong to a free model or one of unknown price."""
     has_unknown = any(record.tokens and not record.cost for record in records)
     if has_unknown and settings.model:
-        from remit.models.prices import price_of
+        from remit.models.prices import price_for
 
-        has_unknown = any(price_of(settings, name) is None for name in settings.model)
+        has_unknown = any(price_for(settings, name) is None for name in settings.model)
     return SpendingTotal(sum(record.tokens for record in records), sum(record.cost for record in records), has_unknown)

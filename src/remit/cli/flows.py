@@ -9,19 +9,16 @@ from typer import Argument, Option
 
 from remit.builtin.flows import FOLDER, MAX_BYTES, Flow, read_flow
 from remit.cli import arguments, completion
-from remit.cli.approval import person_here
 from remit.cli.arguments import Timeout, pairs
 from remit.cli.delegate import show_return, start_and_show, stopped_session
 from remit.cli.exits import Exit
 from remit.cli.live import report_dead_work
 from remit.cli.project import Project
-from remit.cli.render import harmless, say_aside
-from remit.cli.trust import answer_to
 from remit.core.agents import FLOW
 from remit.core.errors import Misused, Refused
 from remit.core.ids import CALLER
 from remit.core.request import COMPOSE
-from remit.system.trust import CODE, approve, flow_item
+from remit.system.trust import CODE
 
 
 def run(
@@ -78,14 +75,8 @@ def _flow_in(project: Project, path: Path) -> Flow:
         raise Misused(f"{path}: {error.message}", code=error.code, advice=error.advice) from None
     real = path.resolve()
     if real.is_relative_to(project.root) and CALLER not in os.environ and not project.trust.allows_content(real, data):
-        item = flow_item(project.root, real, data)
-        if person_here() is None or project.as_json:
-            advice = f"Move it to {FOLDER} and approve it: remit trust. Or approve everything for this command: --trust"
-            raise Refused(f"{item.name} is not approved.", code=CODE, advice=advice)
-        say_aside(harmless(item.text))
-        if answer_to(harmless(f"{item.name} {item.effect}. Approve and run it? [y/N] ")) not in ("y", "yes"):
-            raise Refused(f"{item.name} was not approved.", code=CODE)
-        approve(project.root, [item])
+        advice = f"Move it to {FOLDER} and approve it: remit trust. Or approve everything for this command: --trust"
+        raise Refused(f"{path} is not approved.", code=CODE, advice=advice)
     return found
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import tomlkit
-import typer
 from typer import Option
 
 from remit.agents.coding.detect import DetectedAgent, detect, lines_for
@@ -19,7 +18,7 @@ from remit.cli.exits import Exit
 from remit.cli.install import FileChange, bytes_of, consent, inside
 from remit.cli.models import keys_present
 from remit.cli.project import NO_MCP, Project, has_mcp
-from remit.cli.render import say, say_aside
+from remit.cli.render import say_aside
 from remit.core.errors import Misused
 from remit.models.providers import PROVIDERS
 from remit.system.trust import approve_written, load_trust
@@ -91,19 +90,20 @@ def write_settings(project: Project, found: "Sequence[DetectedAgent]", *, yes: b
         advice = "Declare its agents as tables, [agents.NAME], and try again; or add what `remit agents --detect` prints by hand."
         raise Misused(f"Nothing can be added to {file}, which was not changed: {error}.", advice=advice) from None
     change = FileChange(root=project.root, file=file, before=before, after=after)
-    code = Exit.OK
-    if not project.as_json:
-        _show(found, additions, change)
-    if changes:
-        try:
-            code = consent(yes=yes, can_ask=not project.as_json and sys.stdin.isatty())
-        except typer.Abort:  # Ctrl-C or end of input instead of an answer
-            say_aside("\nNothing was changed.")
-            return Exit.INTERRUPTED
-    if code is Exit.CANCELLED:
-        say_aside("Nothing was changed.")
-    is_made = changes and code is Exit.OK
-    is_approved = is_made and _make(change)
+    if changes and not project.as_json:
+        change.show()
+    for note in additions.notes if not project.as_json else ():
+        say_aside(f"Note: {note}")
+    code = consent(yes=yes, can_ask=not project.as_json and sys.stdin.isatty()) if changes else Exit.OK
+    is_made, is_approved = changes and code is Exit.OK, False
+    done = "" if changes else f"Nothing to add to {FILE}."
+    if is_made:
+        change.make()
+        approve_written(change.root, change.file, change.before, change.after or b"")
+        is_approved = not any(item.name.startswith(f"{FILE}:") for item in load_trust(change.root).left_out)
+        done = f"Wrote {FILE} and approved it.\nNext: {_next(additions)}"
+        if not is_approved:
+            done = f"Wrote {FILE}. It has lines that are not approved yet.\nNext: remit trust"
     document = {
         "file": FILE,
         "is_made": is_made,
@@ -113,8 +113,13 @@ def write_settings(project: Project, found: "Sequence[DetectedAgent]", *, yes: b
         "diff": change.diff(),
         "notes": list(additions.notes),
     }
-    done = _done(additions, is_approved=is_approved) if is_made else f"Nothing to add to {FILE}." if not changes else ""
     return project.answer(document, done if done else lambda: None, code)
+
+
+def _next(additions: Additions) -> str:
+    if additions.agents:
+        return f'remit delegate {next(iter(additions.agents))} "Say what this project does"'
+    return 'remit ask "What does this project do?"' if additions.model else "remit delegate worker.list_files"
 
 
 def plan(project: Project, found: "Sequence[DetectedAgent]", *, with_model: bool) -> Additions:
@@ -145,35 +150,3 @@ def _model() -> tuple[str, list[str]]:
             return f"{provider}:{name}", [f"The model is paid with the key in {variable}; `remit models test` asks it a question."]
     others = [f"{variable} ({providers[0]})" for variable, providers in keys_present().items()]
     return "", [f'Found {", ".join(others)}: name a model of it with model = "PROVIDER:NAME" in {FILE}.'] if others else []
-
-
-def _make(change: FileChange) -> bool:
-    """Write the file. Returns whether all of it is approved now; False if it had unapproved lines."""
-    change.make()
-    approve_written(change.root, change.file, change.before, change.after or b"")
-    return not any(item.name.startswith(f"{FILE}:") for item in load_trust(change.root).left_out)
-
-
-def _show(found: "Sequence[DetectedAgent]", additions: Additions, change: FileChange) -> None:
-    names = [f"{one.known.name} {one.version}".rstrip() for one in found if not one.fault]
-    say(
-        f"Coding agents on PATH: {', '.join(names)}."
-        if names
-        else "No coding agent was found on PATH: `remit agents --detect` has details."
-    )
-    if change.diff():
-        change.show()
-    for note in additions.notes:
-        say_aside(f"Note: {note}")
-
-
-def _done(additions: Additions, *, is_approved: bool) -> str:
-    if not is_approved:
-        return f"Wrote {FILE}. It has lines that are not approved yet.\nNext: remit trust"
-    if additions.agents:
-        command = f'remit delegate {next(iter(additions.agents))} "Say what this project does"'
-    elif additions.model:
-        command = 'remit ask "What does this project do?"'
-    else:
-        command = "remit delegate worker.list_files, an agent that needs no settings"
-    return f"Wrote {FILE} and approved it.\nNext: {command}"

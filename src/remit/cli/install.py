@@ -39,7 +39,6 @@ APPROVAL = "default_tools_approval_mode"
 CODEX_START_SECONDS = 60
 CODEX_TOOL_SECONDS = 3600
 OPENCODE_TIMEOUT_MS = 60_000
-ASK_CODEX = "May codex call remit's tools without asking? `codex exec` can call them only then."
 DONE = {
     "make": "Created {file} with the entry for remit.",
     "change": "Wrote the entry for remit into {file}. The original: {backup}.",
@@ -283,18 +282,13 @@ def install(
     if tool not in TOOLS:
         raise Misused(f"remit cannot be installed into {tool!r}.", advice=f"Name one of {', '.join(TOOLS)}.")
     can_ask = not project.as_json and not yes and sys.stdin.isatty()
-    try:
-        if tool == "codex" and approve is None and not undo and can_ask:
-            approve = typer.confirm(ASK_CODEX, default=False)
-        change = plan_undo(TOOLS[tool], project.root) if undo else plan_install(TOOLS[tool], project.root, command_here(), approve=approve)
-        notes = [*change.notes, *([] if undo or has_mcp() else [NO_MCP])]
-        if not project.as_json:
-            _show(change, notes, undo=undo)
-        settled = {"paste": Exit.BLOCKED, "nothing": Exit.OK}
-        code = settled[change.does] if change.does in settled else consent(yes=yes, can_ask=can_ask)
-    except typer.Abort:  # Ctrl-C or end of input instead of an answer
-        say_aside("\nNothing was changed.")
-        return Exit.INTERRUPTED
+    change = plan_undo(TOOLS[tool], project.root) if undo else plan_install(TOOLS[tool], project.root, command_here(), approve=approve)
+    notes = [*change.notes, *([] if undo or has_mcp() else [NO_MCP])]
+    if tool == "codex" and approve is None and change.does in ("make", "change") and not undo:
+        notes.append("`codex exec` calls remit's tools only with --approve; without it codex asks before each call.")
+    if not project.as_json:
+        _show(change, notes, undo=undo)
+    code = Exit.BLOCKED if change.paste else Exit.OK if change.does == "nothing" else consent(yes=yes, can_ask=can_ask)
     is_made = code is Exit.OK and change.does != "nothing"
     if is_made:
         change.make()
@@ -311,7 +305,11 @@ def consent(*, yes: bool, can_ask: bool) -> Exit:
     if not can_ask:
         say_aside("Nothing was changed: there is no terminal to ask at. Look at the change, then run it again with --yes.")
         return Exit.BLOCKED
-    return Exit.OK if typer.confirm("Make this change?", default=False) else Exit.CANCELLED
+    try:
+        return Exit.OK if typer.confirm("Make this change?", default=False) else Exit.CANCELLED
+    except typer.Abort:  # Ctrl-C or end of input instead of an answer
+        say_aside("\nNothing was changed.")
+        return Exit.INTERRUPTED
 
 
 def _show(change: Change, notes: list[str], *, undo: bool) -> None:

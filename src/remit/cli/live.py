@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 GONE = "its process is gone: remit recover"
 STUCK_WORDS = {None: "", Stuck.GONE: GONE, Stuck.LATE: "past its deadline", Stuck.QUIET: "stuck?"}
 REFRESH_SECONDS = 0.1
-PATIENCE_SECONDS = 2.0
-"""A child that runs longer than this gets a line."""
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 T = TypeVar("T")
 
@@ -72,43 +70,23 @@ class Silence:
 
 
 class Lines(Silence):
-    """Prints a line for each event, start and end, and for children that are slow or fail. Quick successful children get no line: there may
-    be dozens."""
+    """Prints a line for each event, and for children that do not complete."""
 
     def __init__(self) -> None:
         self._began = time.time()
-        self._last = 0.0
-        self._told: dict[str, set[str]] = {}
+        self._ended: set[str] = set()
 
     def show(self, records: list[Record], watch: Watch, events: list[Event]) -> None:
         agents = {record.session_id: record.agent for record in records}
-        lines = [line for record in records for line in self._changes(record)]
         heard = [(event, event_text(event)) for event in events if event.kind is not EventKind.STEP]
-        lines += [(event.at, 1, agents[event.session_id], event.session_id, text) for event, text in heard if text]
-        for at, _, agent, session_id, text in sorted(lines):
-            self._last = max(self._last, at - self._began)  # the start of a child is printed only once it has run for a while
-            say_aside(f"{self._last:7.2f} s  {agent} ({short(session_id)}): {one_line(text, 160)}")
-
-    def _changes(self, record: Record) -> Iterator[tuple[float, int, str, str, str]]:
-        """Start and end, each once. Among lines of the same time the start comes first and the end last."""
-        known = self._told.setdefault(record.session_id, set())
-        is_child = record.parent_id is not None
-        if record.started_at is not None and "start" not in known and not (is_child and self._is_quick(record)):
-            known.add("start")
-            yield record.started_at, 0, record.agent, record.session_id, "running"
-        if record.state.is_settled and "end" not in known:
-            known.add("end")
-            if is_child and record.state is State.COMPLETED and "start" not in known:
-                return
-            words = f"{record.state}."
-            if record.parent_id is not None and record.result is not None:
-                words += f" {gist_of(record.result)}"
-            if record.parent_id is not None or record.state is not State.REFUSED:
-                yield record.settled_at or record.created_at, 2, record.agent, record.session_id, words
-
-    @staticmethod
-    def _is_quick(record: Record) -> bool:
-        return record.state.is_settled or time.time() - (record.started_at or record.created_at) < PATIENCE_SECONDS
+        lines = [(event.at, agents[event.session_id], event.session_id, text) for event, text in heard if text]
+        for record in records:
+            if record.settled_at is not None and record.session_id not in self._ended and record.parent_id is not None:
+                self._ended.add(record.session_id)
+                if record.result is not None and record.state is not State.COMPLETED:
+                    lines.append((record.settled_at, record.agent, record.session_id, f"{record.state}. {gist_of(record.result)}"))
+        for at, agent, session_id, text in sorted(lines):
+            say_aside(f"{at - self._began:7.2f} s  {agent} ({short(session_id)}): {one_line(text, 160)}")
 
 
 class Outcome(NamedTuple):
@@ -137,7 +115,7 @@ async def _watched(
     interrupted = stop or asyncio.Event()
     waiting = asyncio.ensure_future(result)
     watch, is_silent = Watch(remit.store), type(show) is Silence
-    with on_interrupt(interrupted.set, () if stop else signals), show:
+    with on_interrupt(interrupted.set, signals), show:
         cancelling: asyncio.Future[list[list[dict[str, Any]]]] | None = None
         while not waiting.done():
             await asyncio.wait({waiting}, timeout=REFRESH_SECONDS)
@@ -212,59 +190,22 @@ async def _results(remit: "Remit", sessions: Sequence[str]) -> list[Return | Non
 
 
 class LiveWait:
-    """Waits for a delegation of the board, shows it, and cancels it on Ctrl-C; passed as `waiting`.
+    """Shows the delegations of a command of the board in one view, and cancels them on Ctrl-C; passed as `waiting`.
 
-    Within `listening`, a Ctrl-C before the delegation starts is remembered: the delegation is cancelled as soon as it starts, and recorded.
-    """
+    A delegation that starts after a Ctrl-C is cancelled at once, and recorded."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
-        self._asked = asyncio.Event()
-        self._was_cut_short = False
-
-    @property
-    def asked(self) -> asyncio.Event:
-        """Set by Ctrl-C."""
-        return self._asked
-
-    @property
-    def was_interrupted(self) -> bool:
-        return self._was_cut_short or self._asked.is_set()
-
-    @contextlib.contextmanager
-    def listening(self) -> "Iterator[None]":
-        with on_interrupt(self._asked.set):
-            yield
-
-    async def __call__(self, remit: "Remit", handle: "Handle") -> "Return":
-        cancelling = asyncio.create_task(self._cancel(remit, handle.session_id))
-        try:
-            ended = await await_return(remit, handle, best_show(as_json=self._as_json))
-        finally:
-            cancelling.cancel()
-        self._was_cut_short = self._was_cut_short or ended.was_interrupted
-        return ended.result
-
-    async def _cancel(self, remit: "Remit", session_id: str) -> None:
-        await self._asked.wait()
-        await remit.cancel(session_id, "interrupted at the terminal")
-
-
-class LiveView:
-    """Shows several delegations of the board in one view; passed as `waiting`. Ctrl-C cancels all of them."""
-
-    def __init__(self, shown: LiveWait, *, as_json: bool) -> None:
-        self._shown = shown
-        self._as_json = as_json
+        self._interrupted = asyncio.Event()
         self._sessions: dict[str, None] = {}
 
     @property
-    def is_stopped(self) -> bool:
-        return self._shown.was_interrupted
+    def was_interrupted(self) -> bool:
+        return self._interrupted.is_set()
 
     async def __call__(self, remit: "Remit", handle: "Handle") -> "Return":
         self._sessions[handle.session_id] = None
-        if self.is_stopped:
+        if self.was_interrupted:
             await remit.cancel(handle.session_id, "interrupted at the terminal")
         try:
             return await handle.result()
@@ -273,7 +214,7 @@ class LiveView:
 
     async def watch(self, remit: "Remit", work: Awaitable[T]) -> T:
         """Wait for `work`, which starts and ends delegations."""
-        result, _ = await _watched(remit, lambda: list(self._sessions), work, best_show(as_json=self._as_json), stop=self._shown.asked)
+        result, _ = await _watched(remit, lambda: list(self._sessions), work, best_show(as_json=self._as_json), stop=self._interrupted)
         return result
 
 

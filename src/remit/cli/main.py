@@ -31,7 +31,6 @@ _COMMON = (
     Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json),
     Parameter("trust", Parameter.KEYWORD_ONLY, default=False, annotation=Trust),
 )
-"""Two words that are a command of their own, with their own options and help."""
 
 
 def build(loaded: Iterable[str], listed: Iterable[str] = ()) -> typer.Typer:

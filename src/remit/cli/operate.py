@@ -16,7 +16,7 @@ from typer import Argument, Option
 from remit.cli.arguments import DryRun, Session, parse_time
 from remit.cli.exits import Exit
 from remit.cli.project import Project, find_session
-from remit.cli.render import count, moment, say, say_aside
+from remit.cli.render import count, moment, say_aside
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.ports import Store
 from remit.core.settings import Settings
@@ -140,9 +140,8 @@ def restore(
             (folder / parent).mkdir(mode=0o700, exist_ok=True)
         with zipfile.ZipFile(file) as archive:
             archive.extractall(folder, names)
-        for place, _, found in walk(folder):
-            for name in found:
-                os.chmod(os.path.join(place, name), 0o600)
+        for name in names:
+            os.chmod(folder / name, 0o600)
         for name in present:
             aside.mkdir(exist_ok=True, mode=0o700)
             os.rename(project.root / name, aside / name)
@@ -150,14 +149,11 @@ def restore(
             if (folder / name).exists():
                 os.rename(folder / name, project.root / name)
     document = {"root": str(project.root), "files": len(names), "set_aside": str(aside) if present else None}
-
-    def said() -> None:
-        say(f"Restored {count(len(names), 'file')} to {project.root}.")
-        if present:
-            say(f"The files that were there are in {aside.name}/.")
-        say("Look at it:  remit history\nUse it:      remit trust --adopt   (then `remit recover` resumes or settles unfinished work)")
-
-    return project.answer(document, said)
+    done = f"Restored {count(len(names), 'file')} to {project.root}.\n" + (
+        f"The files that were there are in {aside.name}/.\n" if present else ""
+    )
+    then = "Look at it:  remit history\nUse it:      remit trust --adopt   (then `remit recover` resumes or settles unfinished work)"
+    return project.answer(document, done + then)
 
 
 def _archived(file: Path) -> list[str]:
@@ -165,9 +161,7 @@ def _archived(file: Path) -> list[str]:
     try:
         with zipfile.ZipFile(file) as archive:
             names, bad = [one.filename for one in archive.infolist() if not one.is_dir()], archive.testzip()
-    except OSError as error:
-        raise Misused(f"Cannot read {file}: {error.strerror or error}.", advice="Name a file that `remit backup` wrote.") from None
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         raise Misused(f"{file} is not a backup: {error}.", advice="Name a file that `remit backup` wrote.") from None
     strange = [name for name in names if name.split("/")[0] not in SAVED or ".." in PurePosixPath(name).parts or "\\" in name]
     if bad or strange or DATABASE not in names:
@@ -338,10 +332,6 @@ def fetch(
         record = find_session(store, session)
     fetcher = FileFetcher(open_blobs(project.settings), project.root, record.session_id)
     report = fetcher.fetch(limit_bytes=None) if to is None else fetcher.fetch_to(to.absolute())
-    lines = [f"{path}" for path in report.written]
-    lines += [f"{path}: not fetched: {why}." for path, why in report.refused.items()]
-    if not lines:
-        some = f"{count(len(report.same), 'file')} {'is' if len(report.same) == 1 else 'are'} here already."
-        lines = [some if report.same else f"No files of {record.session_id} were uploaded."]
     document = {"written": report.written, "same": report.same, "refused": report.refused}
-    return project.answer(document, "\n".join(lines), Exit.FAILED if report.refused else Exit.OK)
+    none = None if any(document.values()) else f"No files of {record.session_id} were uploaded."
+    return project.answer(document, none, Exit.FAILED if report.refused else Exit.OK)

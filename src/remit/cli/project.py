@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from remit.agents.directory import Directory
     from remit.app import Remit
     from remit.core.ports import Store
-    from remit.core.record import HistoryQuery, Record
+    from remit.core.record import Record
     from remit.core.settings import Settings
     from remit.models.client import Models
     from remit.system.trust import ProjectTrust
@@ -246,29 +246,20 @@ def need_store(store: "Store | None") -> "Store":
 
 def find_session(store: "Store", name: str) -> "Record":
     """Find a session by its id, by the beginning or end of it, or by `last`: the root of the newest delegation."""
+    from remit.core.record import HistoryQuery
+
     if (record := store.get(name)) is not None:
         return record
-    if name == "last" and (newest := store.history(_query("", 1))):
+    newest = store.history(HistoryQuery(limit=SEARCHED))
+    if name == "last" and newest:
         return store.get(newest[0].root_id) or newest[0]
-    named = [one for one in store.history(_query(name)) if name and (one.session_id.startswith(name) or one.session_id.endswith(name))]
+    named = [one for one in newest if name and (one.session_id.startswith(name) or one.session_id.endswith(name))]
     if len(named) == 1:
         return named[0]
     if not named:
         raise Misused(f"There is no delegation {name}.", code="INVALID_TARGET", advice="`remit history` lists them; `last` is the newest.")
     shown = list_some([f"{one.session_id} ({one.agent})" for one in named], 5)
     raise Misused(f"{name} could be {shown}.", code="INVALID_TARGET", advice="Write more characters of the id.")
-
-
-def _query(name: str, limit: int = SEARCHED) -> "HistoryQuery":
-    """A query for candidates. An id begins with its creation time in seconds, so a prefix limits the search in time."""
-    from remit.core.record import HistoryQuery
-
-    digits = name.removeprefix("sess_").partition("_")[0]
-    if not name.startswith("sess_") or not digits.isdigit() or not 4 <= len(digits) <= 10:
-        return HistoryQuery(limit=limit)
-    width = 10 ** (10 - len(digits))
-    first = int(digits) * width
-    return HistoryQuery(since=first - 2.0, until=first + width + 2.0, limit=limit)
 
 
 def has_mcp() -> bool:

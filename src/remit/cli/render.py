@@ -3,6 +3,7 @@
 rich is imported only to draw a table or a live view."""
 
 import io
+import math
 import os
 import re
 import sys
@@ -11,7 +12,7 @@ import time
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from remit.cli.exits import Exit, exit_of_error
 from remit.core.errors import RemitError
@@ -130,13 +131,12 @@ def say_aside(text: str) -> None:
     print(fitting(harmless(text), sys.stderr), file=sys.stderr, flush=True)
 
 
-def put(words: str, label: str = "", *, style: str = "", label_style: str = "", stream: TextIO | None = None) -> None:
+def put(words: str, label: str = "", *, style: str = "", label_style: str = "") -> None:
     """Print text after a label. On a terminal it is wrapped with an indent; in a pipe it stays one line."""
-    stream = stream or sys.stdout
-    first, *more = fitting(harmless(words), stream, less=len(label)).split("\n")
-    print(painted(label, label_style, stream) + painted(first, style, stream).rstrip(), file=stream, flush=not more)
+    first, *more = fitting(harmless(words), less=len(label)).split("\n")
+    print(painted(label, label_style) + painted(first, style).rstrip(), flush=not more)
     for line in more:
-        print(" " * len(label) + painted(line, style, stream), file=stream, flush=True)
+        print(" " * len(label) + painted(line, style), flush=True)
 
 
 def fitting(text: str, stream: Any = None, *, less: int = 0) -> str:
@@ -151,10 +151,9 @@ def fitting(text: str, stream: Any = None, *, less: int = 0) -> str:
     return wrapped(text, (columns or 80) - less)
 
 
-def painted(text: str, style: str, stream: Any = None) -> str:
+def painted(text: str, style: str) -> str:
     """The text in colour on a terminal that supports colours; unchanged elsewhere."""
-    stream = stream if stream is not None else sys.stdout
-    if not style or not text or not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+    if not style or not text or not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
     return f"\x1b[{';'.join(_CODES[part] for part in style.split())}m{text}\x1b[0m"
 
@@ -265,18 +264,14 @@ def wrapped(text: str, columns: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`0.42 s`, `12.3 s`, `4 m 05 s`, `2 h 03 m`, `3 d 4 h`"""
+    """`0.42 s`, `12 s`, `4 m 05 s`, `2 h 03 m`, `3 d 4 h`"""
     seconds = max(0.0, seconds)
-    if seconds < 10:
-        return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
     if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = int(seconds) // 60
-    if minutes < 60:
-        return f"{minutes} m {int(seconds) % 60:02} s"
-    if minutes < 48 * 60:
-        return f"{minutes // 60} h {minutes % 60:02} m"
-    return f"{minutes // 1440} d {minutes % 1440 // 60} h"
+        return f"{seconds:.{2 if seconds < 1 else 1 if seconds < 10 else 0}f} s"
+    for large, small, of, last in (("m", "s", 60, 3600), ("h", "m", 3600, 172_800)):
+        if seconds < last:
+            return f"{int(seconds // of)} {large} {int(seconds % of * 60 // of):02} {small}"
+    return f"{int(seconds // 86_400)} d {int(seconds % 86_400 // 3600)} h"
 
 
 def size(count: float) -> str:
@@ -288,11 +283,10 @@ def size(count: float) -> str:
 
 
 def money(amount: float) -> str:
-    """`12.50`, `0.0312`, `0.0006`: to the cent; small amounts to their first significant digits."""
+    """`12.50`, `0.0312`, `0.00006`: to the cent; small amounts to their first significant digits."""
     if amount >= 1 or amount <= 0:
         return f"{amount:.2f}"
-    text = f"{amount:.4f}" if amount >= 0.00005 else f"{float(f'{amount:.1g}'):.15f}"
-    whole, _, cents = text.rstrip("0").partition(".")
+    whole, _, cents = f"{amount:.{max(4, -math.floor(math.log10(amount)))}f}".rstrip("0").partition(".")
     return f"{whole}.{cents:0<2}"
 
 

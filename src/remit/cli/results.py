@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remit.cli.exits import Exit, exit_of_ending
 from remit.cli.render import (
@@ -47,37 +47,35 @@ REPORT_LINES = 30
 REPORT_BYTES = 256 * 1024
 """Marks the end of a report's excerpt."""
 LONG = 500
-FROM_TODO = "From TODO.md: "
-"""`board.user_edits.FROM`, repeated here to avoid the import."""
 
 
 # ---- a return of an agent
 
 
-def print_return(result: Return, root: Path, stream: TextIO | None = None) -> None:
+def print_return(result: Return, root: Path) -> None:
     """Print a return. `root`: the project folder, which contains its artifacts."""
     from remit.core.result import state_of
     from remit.runtime.reply import A_PERSON_IS_NEEDED
 
     state = state_of(result)
     mark, style = MARKS[state]
-    title = painted(f"{mark} {result.status}", style, stream) + (f" ({state})" if state != str(result.status) else "")
-    title += f"  {painted(harmless(result.metadata.agent_type), 'bold', stream)}"
+    title = painted(f"{mark} {result.status}", style) + (f" ({state})" if state != str(result.status) else "")
+    title += f"  {painted(harmless(result.metadata.agent_type), 'bold')}"
     took = f"  {duration(result.metadata.duration_seconds)}" if state is not State.REFUSED else ""
-    print(title + painted(f"  {result.session_id}{took}", "dim", stream), file=stream, flush=True)
-    put(result.summary, stream=stream)
-    if not _print_report(result, root, stream):
-        _print_data(result, stream)
+    print(title + painted(f"  {result.session_id}{took}", "dim"), flush=True)
+    put(result.summary)
+    if not _print_report(result, root):
+        _print_data(result)
     for artifact in result.artifacts:
-        put(_artifact_words(artifact), "  artifact  ", label_style="green", stream=stream)
+        put(_artifact_words(artifact), "  artifact  ", label_style="green")
     # The reader is the person who must act: print only what to do.
     step = result.next_steps.removeprefix(A_PERSON_IS_NEEDED).lstrip() or result.next_steps
     for error in result.errors:
-        _print_error(error, result.summary, step, stream)
+        _print_error(error, result.summary, step)
     for warning in result.warnings:
-        put(one_line(at_the_prompt(warning), LONG), "  warning  ", style="yellow", label_style="yellow", stream=stream)
+        put(one_line(at_the_prompt(warning), LONG), "  warning  ", style="yellow", label_style="yellow")
     if step:
-        _put_lines(step, "  next  ", "cyan", stream)
+        _put_lines(step, "  next  ", "cyan")
 
 
 def _artifact_words(artifact: Artifact) -> str:
@@ -86,46 +84,46 @@ def _artifact_words(artifact: Artifact) -> str:
     return "  ".join([*parts, *([one_line(artifact.summary, LONG)] if artifact.summary else [])])
 
 
-def _print_error(error: ErrorInfo, summary: str, next_step: str, stream: TextIO | None = None) -> None:
+def _print_error(error: ErrorInfo, summary: str, next_step: str) -> None:
     """Print the message unless the summary contains it, and the advice unless it is the next step."""
     words, advice = one_line(error.message, LONG), error.recommendation
     advice = "" if advice.rstrip(".") in next_step else advice
     label = f"  {error.code}  "
     if words not in one_line(summary, LONG):
-        put(words, label, label_style="red", stream=stream)
+        put(words, label, label_style="red")
         label = "    → "
     elif advice:
         label += "→ "
     else:
-        put(label.rstrip(), style="red", stream=stream)
+        put(label.rstrip(), style="red")
     if advice:
-        _put_lines(advice, label, "yellow", stream)
+        _put_lines(advice, label, "yellow")
 
 
-def _put_lines(advice: str, label: str, style: str, stream: TextIO | None = None) -> None:
+def _put_lines(advice: str, label: str, style: str) -> None:
     """Print advice. Lines to copy (e.g. of a settings file) stay lines."""
     for line in advice_lines(advice):
-        put(line, label, style=style, label_style=style, stream=stream)
+        put(line, label, style=style, label_style=style)
         label = ""
 
 
-def _print_report(result: Return, root: Path, stream: TextIO | None) -> bool:
+def _print_report(result: Return, root: Path) -> bool:
     """Print the beginning of the report, if there is one: it describes the data in words."""
     found = beginning_of(result.artifacts, root)
     if found is None or not found.text:
         return False
-    print(file=stream)
-    if stream is None and sys.stdout.isatty():
+    print()
+    if sys.stdout.isatty():
         print_markdown(found.text)
     else:
-        print(harmless(found.text), file=stream)
+        print(harmless(found.text))
     more = f"… {count(found.left, 'more line')} in the report" if found.left else "This is all of the report"
-    print(file=stream)
-    put(f"{more}; --json shows the data", "  ", style="dim", stream=stream)
+    print()
+    put(f"{more}; --json shows the data", "  ", style="dim")
     return True
 
 
-def _print_data(result: Return, stream: TextIO | None) -> None:
+def _print_data(result: Return) -> None:
     """Print the structured result, unless the summary contains it; cut with a notice."""
     data = result.data
     if data is None or data == result.summary:
@@ -135,9 +133,9 @@ def _print_data(result: Return, stream: TextIO | None) -> None:
     for number, line in enumerate(lines):
         characters += len(line)
         if number >= DATA_LINES or characters > DATA_CHARACTERS:
-            put(f"… {len(lines) - number:,} more lines: --json shows everything", "  ", style="dim", stream=stream)
+            put(f"… {len(lines) - number:,} more lines: --json shows everything", "  ", style="dim")
             break
-        put(line, "  " if line else "", stream=stream)
+        put(line, "  " if line else "")
 
 
 class Beginning(NamedTuple):
@@ -173,9 +171,9 @@ def _beginning(text: str, most: int = REPORT_LINES) -> Beginning:
 # ---- the outcome of a command of the board
 
 
-def answer_outcome(project: "Project", outcome: "Outcome", *, was_interrupted: bool = False) -> Exit:
+def answer_outcome(project: "Project", outcome: "Outcome", *, was_interrupted: bool = False, text: str | None = None) -> Exit:
     code = Exit.INTERRUPTED if was_interrupted else exit_of_ending(Status(outcome.status), StopReason(outcome.stop_reason))
-    return project.answer(outcome.to_dict, lambda: print_outcome(outcome), code)
+    return project.answer(outcome.to_dict, text if text is not None else lambda: print_outcome(outcome), code)
 
 
 def print_outcome(outcome: "Outcome") -> None:
@@ -183,16 +181,11 @@ def print_outcome(outcome: "Outcome") -> None:
     if outcome.summary:
         say(outcome.summary)
     for artifact in outcome.artifacts:
-        words = f"  {one_line(artifact.summary, LONG)}" if artifact.summary else ""
-        say_labelled("artifact", "green", f"{one_line(artifact.path, LONG)} ({artifact.type}){words}")
+        say_labelled("artifact", "green", f"{one_line(artifact.path, LONG)} ({artifact.type})  {one_line(artifact.summary, LONG)}".rstrip())
     for error in outcome.errors:
         _print_error(error, outcome.summary, outcome.next_steps)
     for warning in outcome.warnings:
-        words = one_line(at_the_prompt(warning), LONG)
-        if words.startswith(FROM_TODO):  # an applied edit of TODO.md
-            say_labelled("TODO.md", "cyan", words.removeprefix(FROM_TODO))
-        else:
-            say_labelled("warning", "yellow", words)
+        say_labelled("warning", "yellow", one_line(at_the_prompt(warning), LONG))
     if outcome.commit:
         say_labelled("commit", "green", outcome.commit)
     if outcome.next_steps and not outcome.data.get("dry_run"):
@@ -388,7 +381,7 @@ def definition_document(definition: "Definition | None") -> dict[str, Any]:
     """The declaration of an agent that is not a Python function; only the names of its environment variables."""
     if definition is None:
         return {}
-    names = ("command", "prompt", "folder", "pass_environment", "model", "models", "tools", "requests", "temperature", "notes", "allow")
+    names = ("command", "prompt", "folder", "pass_environment", "model", "models", "tools", "requests", "temperature", "allow")
     return _fields_of(definition, *names, "delegates", "hand_in", "options", "contain", "hosts", "runs_on") | {
         "environment": sorted(definition.environment)
     }

@@ -12,7 +12,7 @@ from remit.cli import arguments
 from remit.cli.exits import Exit
 from remit.cli.project import INSTALL_MCP, Project, has_mcp
 from remit.cli.render import claim_stdout, say_aside
-from remit.core.errors import Misused, Unavailable
+from remit.core.errors import Misused
 
 
 def serve(
@@ -51,25 +51,9 @@ def serve(
         "stop_seconds": arguments.seconds(stop_after, "--stop-after") if stop_after else None,
     }
     said = {name: value for name, value in asked.items() if value is not None}
-    try:
-        settings = {**({"serve": said} if said else {}), **({} if engine is None else {"engine": {"kind": engine}})}
-        asyncio.run(run_server(project.root, settings, ServeMessages(project), project.trust))
-    except Unavailable as error:
-        raise _with_other_server(error, project) from None
+    settings = {**({"serve": said} if said else {}), **({} if engine is None else {"engine": {"kind": engine}})}
+    asyncio.run(run_server(project.root, settings, ServeMessages(project), project.trust))
     return Exit.OK
-
-
-def _with_other_server(error: Unavailable, project: Project) -> Unavailable:
-    """An address in use usually belongs to another server of the same project: name it."""
-    from remit.server.discovery import announced
-
-    other = announced(project.folder / "run")
-    if other is None or error.code != "TOOL_UNAVAILABLE":
-        return error
-    where = " and ".join(address for address in (other.grpc, other.http) if address)
-    message = f"{error.message} This project is served already, at {where}, by process {other.pid}."
-    advice = f"Use that one, or stop it: kill {other.pid}. A second server needs other addresses: --http 127.0.0.1:0 --grpc 127.0.0.1:0"
-    return Unavailable(message, code=error.code, advice=advice)
 
 
 def _whole(path: str | None) -> str | None:

@@ -16,7 +16,7 @@ from remit.core.model_messages import RESTART, Answer, Choice, FailedAttempt, Mo
 from remit.core.settings import Settings
 from remit.models.connections import Connection, Connections, missing
 from remit.models.local import DEFAULT_CONTEXT_TOKENS as DEFAULT_TOKENS
-from remit.models.prices import TokenUsage, context_of, cost_by_name, cost_of, load_prices, most_tokens, price_for, usage_of
+from remit.models.prices import TokenUsage, context_of, cost_of, load_prices, most_tokens, price_for, usage_of
 from remit.models.providers import EXAMPLE, LOCAL, ModelRef, resolve_model
 from remit.system.trust import ADVICE, CODE
 
@@ -105,7 +105,7 @@ class Models:
 
     def cost(self, name: str, used: TokenUsage) -> float | None:
         """The cost of a model's tokens, also if another framework uses it. None: unknown."""
-        return cost_by_name(self._settings, name, used)
+        return cost_of(self._settings, name, used)
 
     async def load_prices(self) -> None:
         """Call before the first `cost`: loads the price table off the loop, once."""

@@ -123,17 +123,9 @@ _IDS = {
 """Provider names in genai-prices, if different."""
 
 
-def price_of(settings: Settings, name: str) -> Price | None:
-    """Per million tokens, in dollars unless `[prices]` says otherwise. None: unknown. Never raises for an unknown name."""
-    try:
-        return price_for(settings, resolve_model(settings, name))
-    except Unavailable:
-        return settings.prices.get(name)
-
-
-def price_for(settings: Settings, meant: ModelRef) -> Price | None:
-    """By its name, then as `provider:model`, then from the price table for the provider's own address. For a price in tiers the first
-    counts: longer questions may cost more."""
+def price_for(settings: Settings, meant: ModelRef | str) -> Price | None:
+    """Per million tokens, in dollars unless `[prices]` says otherwise. None: unknown. For a price in tiers the first counts: longer
+    questions may cost more."""
     said, found = _prices(settings, meant)
     if found is None:
         return said
@@ -144,7 +136,7 @@ def price_for(settings: Settings, meant: ModelRef) -> Price | None:
     return Price(input=float(given), output=float(taken), cached=None if cached is None else float(cached))
 
 
-def cost_of(settings: Settings, meant: ModelRef, used: TokenUsage) -> float | None:
+def cost_of(settings: Settings, meant: ModelRef | str, used: TokenUsage) -> float | None:
     """Cost of one question, with the tiers and cached parts of the provider's prices. None: unknown."""
     said, found = _prices(settings, meant)
     if found is None:
@@ -157,14 +149,6 @@ def cost_of(settings: Settings, meant: ModelRef, used: TokenUsage) -> float | No
     with suppress(LookupError, ValueError):
         return float(found.get_prices(datetime.now(UTC)).calc_price(usage)["total_price"])
     return None
-
-
-def cost_by_name(settings: Settings, name: str, used: TokenUsage) -> float | None:
-    """`cost_of` for a model used by another program, by its name there."""
-    try:
-        return cost_of(settings, resolve_model(settings, name), used)
-    except Unavailable:
-        return money(settings.prices.get(name), used)
 
 
 async def load_prices() -> None:
@@ -181,9 +165,15 @@ def context_of(meant: ModelRef) -> int | None:
     return None if found is None else found.context_window
 
 
-def _prices(settings: Settings, meant: ModelRef) -> tuple[Price | None, Any]:
-    """What `[prices]` says, else the entry of the price table. None where another server answers, with its own prices: a table with an
-    address, or a private server."""
+def _prices(settings: Settings, meant: ModelRef | str) -> tuple[Price | None, Any]:
+    """What `[prices]` says by name or as `provider:model`, else the entry of the price table. None where another server answers, with its
+    own prices: a table with an address, or a private server. A name may be unknown here: another program uses that model."""
+    if isinstance(meant, str):
+        name = meant
+        try:
+            meant = resolve_model(settings, name)
+        except Unavailable:
+            return settings.prices.get(name), None
     for name in (meant.name, f"{meant.provider}:{meant.model}", f"{meant.provider}/{meant.model}"):
         if name in settings.prices:
             return settings.prices[name], None

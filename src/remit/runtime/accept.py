@@ -3,14 +3,14 @@
 import difflib
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
 from remit.core.adaptive import LearnedLimits
-from remit.core.agents import BUILTIN_TARGETS, ROLES, ROLES_GROUP, AgentSpec, is_helper
+from remit.core.agents import ROLES, AgentSpec, is_helper
 from remit.core.budget import Budget, Limits, effective_deadline
 from remit.core.cache import CACHE_KEYS, CacheTerms, cache_terms
 from remit.core.context import level_of
@@ -109,21 +109,7 @@ def unknown_agent(case: GuardInput) -> ErrorInfo:
     close = difflib.get_close_matches(case.target, names, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(names[:12])}."
     advice = f"{hint} `remit agents` lists all." if names else "Put one into .remit/agents/: `remit agents` shows how."
-    advice = disabled_agent_hint(case.target, names) or advice
     return _final("invalid_target", f"There is no agent named {case.target!r}.", "INVALID_TARGET", advice)
-
-
-def disabled_agent_hint(target: str, names: Iterable[str]) -> str:
-    """Advice if the target is a built-in agent that the project disabled; else empty."""
-    first = target.partition(".")[0]
-    is_role = target in ROLES
-    known = {name if is_role else name.partition(".")[0] for name in names}
-    if first in known or not (is_role or first in BUILTIN_TARGETS):
-        return ""
-    missing = ROLES_GROUP if is_role else first
-    return (
-        f"{first} comes with remit, but the setting builtin_agents leaves it out: add {missing!r} there. `remit config` shows the settings."
-    )
 
 
 def bad_parameters(case: GuardInput, fault: RemitError) -> ErrorInfo:

@@ -225,7 +225,6 @@ class _HarvestBuilder:
     artifacts: dict[str, Artifact] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     considered: set[str] = field(default_factory=set)
-    empty: list[str] = field(default_factory=list)
     unhashed: list[str] = field(default_factory=list)
 
     def gather(self, changed: SearchResult) -> Harvest:
@@ -239,8 +238,8 @@ class _HarvestBuilder:
             self._keep(Artifact(type=guess_type(path), path=path))
         if left_out:
             self.warnings.append(f"harvest: {left_out} more changed files are not listed")
-        self._warn("harvest: left out because empty", self.empty)
-        self._warn("harvest: kept without a hash, for want of time", self.unhashed)
+        if self.unhashed:
+            self.warnings.append(f"harvest: kept without a hash, for want of time: {list_some(self.unhashed, _NAMES_SHOWN)}")
         return Harvest(artifacts=tuple(self.artifacts.values()), warnings=tuple(self.warnings))
 
     def _declared(self, artifact: Artifact) -> None:
@@ -266,8 +265,6 @@ class _HarvestBuilder:
                 continue
             if found.size:
                 yield found.path
-            else:
-                self.empty.append(found.path)
 
     def _search_scratch(self) -> SearchResult:
         scratch, root = self.request.scratch, self.request.root
@@ -303,7 +300,3 @@ class _HarvestBuilder:
             return None
         self.seen[path] = inspect_artifact(self.request.root, path, stop_at=self.stop_at)
         return self.seen[path]
-
-    def _warn(self, what: str, paths: list[str]) -> None:
-        if paths:
-            self.warnings.append(f"{what}: {list_some(paths, _NAMES_SHOWN)}")

@@ -35,8 +35,7 @@ from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.runtime.verify import AcceptanceSite
-    from remit.runtime.workspace_session import WorkspaceSession
-    from remit.runtime.workspaces import Workspace
+    from remit.runtime.workspaces import Changes, Workspace
 
 GATHER_AT_ONCE = 64
 MESSAGE_LIMIT = 4000
@@ -109,8 +108,8 @@ class LocalRun(ABC):
     """A delegation in progress in this process: its inputs and its output so far. Every engine adds methods to it."""
 
     # Class defaults: most delegations never set these.
-    workspace_session: "WorkspaceSession | None" = None
-    """Its own folder, if it has one."""
+    changes: "asyncio.Future[Changes] | None" = None
+    """Those in its own folder, while they are taken."""
     own_workspace: "Workspace | None" = None
     """The working folder if it is not the project: its own or its caller's."""
     saved: Any = None
@@ -236,6 +235,11 @@ class LocalRun(ABC):
     def workspace(self) -> Path:
         """The working folder."""
         return self.root if self.own_workspace is None else self.own_workspace.folder
+
+    @property
+    def has_workspace(self) -> bool:
+        """Whether the working folder is its own, not that of its caller or task."""
+        return self.own_workspace is not None and self.own_workspace.session_id == self.delegation.lineage.session_id
 
     @property
     def may_write(self) -> bool:

@@ -27,8 +27,7 @@ from remit.runtime.landing import (
     rebase,
     remember_candidate,
 )
-from remit.runtime.verify import Acceptance, AcceptanceSite, Check, run_acceptance
-from remit.runtime.workspace_setup import run_setup, share_files
+from remit.runtime.verify import Acceptance, AcceptanceSite, Check, run_acceptance, run_setup, share_files
 from remit.runtime.workspaces import Workspace
 from remit.system.files import file_lock
 from remit.system.threads import finish_despite_cancel, off_loop

@@ -9,11 +9,10 @@ from pydantic_core import to_json
 
 from remit.core.events import EventKind
 from remit.core.result import Artifact, Return
-from remit.runtime.harvest import HARVEST_SECONDS, Harvest, HarvestRequest, harvest
+from remit.runtime.harvest import HARVEST_SECONDS, HarvestRequest, harvest
 from remit.runtime.local_context import LocalRun, Output
 from remit.runtime.reply import PartialWork
 from remit.runtime.workspace_session import (
-    WorkspaceSession,
     changes_since,
     describe_workspace,
     kept_message,
@@ -39,26 +38,25 @@ async def collect_partial_work(
     work: LocalRun, output: Output | None, late: Return | None, *, foreign: frozenset[str] = frozenset()
 ) -> PartialWork:
     """`late`: an answer that arrived during the stop; `foreign`: files declared by other live delegations."""
-    warnings = list(work.warnings)
-    artifacts: tuple[Artifact, ...] = ()
-    session = work.workspace_session
-    if session is not None:
-        found = await _left_in_workspace(work, session)
-        artifacts, warnings = found.artifacts, [*warnings, *found.warnings]
-    elif work.artifacts or work.scratch_path is not None or work.may_write:
-        # Also if the wall clock was set back.
-        since = min(work.started_wall, work.deps.clock.wall() - work.elapsed())
-        request = HarvestRequest(
-            root=work.root,
-            scratch=work.scratch_path,
-            since=since if work.own_workspace is None else max(since, changes_since(work.own_workspace)),
-            declared=work.declared(),
-            scan_root=work.may_write,
-            foreign=foreign,
-            below="" if work.own_workspace is None else work.own_workspace.inside,
-        )
-        found = await harvest(request, seconds=_seconds_to_gather(work))
-        artifacts, warnings = found.artifacts, [*warnings, *found.warnings]
+    workspace = work.own_workspace
+    diff = asyncio.ensure_future(late_changes(work, _seconds_for_diff(work))) if work.has_workspace else None
+    since = min(work.started_wall, work.deps.clock.wall() - work.elapsed())  # also if the wall clock was set back
+    if workspace is not None:
+        since = changes_since(workspace) if work.has_workspace else max(since, changes_since(workspace))
+    request = HarvestRequest(
+        root=work.root,
+        scratch=work.scratch_path,
+        since=since,
+        declared=work.declared(),
+        scan_root=work.may_write or work.has_workspace,
+        foreign=foreign,
+        below="" if workspace is None else workspace.inside,
+    )
+    found = await harvest(request, seconds=_seconds_to_gather(work))
+    if diff is not None and workspace is not None:
+        changes, notes = await diff
+        found = await with_workspace_changes(workspace, found, changes, (kept_message(workspace), *notes))
+    artifacts, warnings = found.artifacts, [*work.warnings, *found.warnings]
     if late is not None:
         known = {a.path for a in artifacts}
         artifacts = (*artifacts, *(a for a in late.artifacts if a.path not in known))
@@ -67,9 +65,9 @@ async def collect_partial_work(
         warnings.append(f"{output.dropped} chunks beyond the limit were not kept.")
     data, reference = await _data(work, output, late)
     left = PartialWork(artifacts=(*artifacts, *reference), data=data, errors=tuple(work.child_errors()), warnings=tuple(warnings))
-    if session is None:
+    if workspace is None or not work.has_workspace:
         return left
-    return left._replace(workspace=describe_workspace(session.workspace))
+    return left._replace(workspace=describe_workspace(workspace))
 
 
 def _seconds_to_gather(work: LocalRun) -> float:
@@ -80,21 +78,8 @@ def _seconds_to_gather(work: LocalRun) -> float:
     return min(HARVEST_SECONDS, max(LEAST_GATHERING_SECONDS, GATHERED_SECONDS - since_deadline))
 
 
-async def _left_in_workspace(work: LocalRun, session: WorkspaceSession) -> Harvest:
-    """Files changed in its own folder and their diff, in the available time. Maintenance removes unchanged folders."""
-    seconds = max(LEAST_DIFF_SECONDS, min(work.remaining() + ANSWER_SECONDS, MOST_DIFF_SECONDS))
-    diff = asyncio.ensure_future(late_changes(work, seconds))
-    request = HarvestRequest(
-        root=work.root,
-        scratch=work.scratch_path,
-        since=session.began_at,
-        declared=work.declared(),
-        scan_root=True,
-        below=session.workspace.inside,
-    )
-    found = await harvest(request, seconds=_seconds_to_gather(work))
-    changes, notes = await diff
-    return await with_workspace_changes(session.workspace, found, changes, (kept_message(session.workspace), *notes))
+def _seconds_for_diff(work: LocalRun) -> float:
+    return max(LEAST_DIFF_SECONDS, min(work.remaining() + ANSWER_SECONDS, MOST_DIFF_SECONDS))
 
 
 async def _data(work: LocalRun, output: Output | None, late: Return | None) -> tuple[Any, tuple[Artifact, ...]]:

@@ -27,7 +27,6 @@ from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.runtime.receive import ReceivedAnswer
-    from remit.runtime.workspaces import Workspace
 
 
 _SHARED = WorkspaceKind.SHARED
@@ -71,7 +70,7 @@ async def perform(work: LocalRun) -> Return:
         value = clean_text(answer) if kind is str else answer
         result = completed_return(work.delegation, value, work.elapsed(), warnings=work.warnings)
         work.stamp(_MONITOR, _PROCESS)
-        if work.failures or work.delegation.accept or work.workspace_session is not None or work.delegation.task is not None:
+        if work.failures or work.delegation.accept or work.own_workspace is not None or work.delegation.task is not None:
             result = await _processed(work, result)
             work.stamp(_PROCESS)
     else:
@@ -218,7 +217,7 @@ async def _judged(work: LocalRun, answer: Any) -> Return:
     received = await _read(answer, work.return_file())
     if received.candidate is None:
         raise InvalidReturn(received.faults)
-    delegation, session, workspace = work.delegation, work.workspace_session, work.own_workspace
+    delegation, workspace = work.delegation, work.own_workspace
     expected = ExpectedReturn(
         root=work.root,
         workspace="" if workspace is None else workspace.inside,
@@ -226,11 +225,7 @@ async def _judged(work: LocalRun, answer: Any) -> Return:
         agent=delegation.agent,
         depth=delegation.lineage.depth,
         path=delegation.lineage.path,
-        started_at=session.began_at
-        if session is not None
-        else work.started_wall
-        if workspace is None
-        else max(work.started_wall, _begun_in(workspace)),
+        started_at=_started_at(work),
         duration_seconds=work.elapsed(),
         requires_artifacts=work.agent.spec.requires_artifacts,
         output_schema=work.agent.spec.output_schema,
@@ -329,13 +324,17 @@ async def _raised(work: LocalRun, error: Exception) -> Return:
         warnings=work.warnings,
     )
     result = replace(result, traceback=format_traceback(error))
-    return result if work.workspace_session is None else await _left(work, result)
+    return await _left(work, result) if work.has_workspace else result
 
 
-def _begun_in(workspace: "Workspace") -> float:
+def _started_at(work: LocalRun) -> float:
+    """Files that are not older are its work."""
+    if work.own_workspace is None:
+        return work.started_wall
     from remit.runtime.workspace_session import changes_since
 
-    return changes_since(workspace)
+    begun = changes_since(work.own_workspace)
+    return begun if work.has_workspace else max(work.started_wall, begun)
 
 
 async def _left(work: LocalRun, result: Return, *, is_proven: bool = True) -> Return:
@@ -352,7 +351,7 @@ async def _processed(work: LocalRun, result: Return) -> Return:
         from remit.runtime.task_workspace import with_verdict
 
         return await with_verdict(work, result, partial(_proven, work))
-    result = await _proven(work, result) if work.workspace_session is None else await _left(work, result, is_proven=False)
+    result = await _left(work, result, is_proven=False) if work.has_workspace else await _proven(work, result)
     task = work.delegation.task
     if task is not None and task.extra.get("requires_files") is True and work.submission.caller is None:
         return _with_files(work.delegation, result)

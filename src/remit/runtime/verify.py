@@ -2,6 +2,9 @@
 
 Each runs with `/bin/sh -c` in a sandbox with the workspace, the toolchain and git (`AcceptanceSite`). It is killed with all its descendants
 when its time is up or the delegation is cancelled; background processes are killed too. Does not decide about the return: see `Acceptance`.
+
+Set-up commands of a new worktree (`[workspace] setup`) run in the same way, but with a network: a Makefile or script that they start may
+have been written by an agent in an earlier task. `copy` and `link` add files that git does not have.
 """
 
 import asyncio
@@ -9,14 +12,16 @@ import contextlib
 import os
 import resource
 import secrets
+import shutil
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from remit.core.errors import ErrorInfo, Unavailable
+from remit.core.errors import ErrorInfo, Misused, Unavailable
 from remit.core.protected_paths import Protection
-from remit.core.settings import Settings
+from remit.core.settings import Settings, WorkspaceSettings
+from remit.system.beneath import resolve_inside
 from remit.system.files import cache_folder, state_folder
 from remit.system.interpreter import BASIC, NETWORK, TOOLCHAINS, listed_environment
 from remit.system.processes import MARK
@@ -269,3 +274,55 @@ async def _tail_of_pipe() -> AsyncIterator[tuple[_Tail, int]]:
         loop.remove_reader(reading_end)
         os.close(reading_end)
         os.close(writing_end)
+
+
+# ---- preparing a new worktree
+
+SETUP_SECONDS = 900.0
+
+
+async def prepare_folder(folder: Path, root: Path, settings: Settings, *, seconds: float, marks: Mapping[str, str]) -> None:
+    """Copy files and run set-up commands. `marks`: see `AcceptanceSite`. Raises `Unavailable` if a file is missing or a command fails."""
+    await off_loop(share_files, folder, root, settings.workspace)
+    error = (await run_setup(folder, root, settings, seconds=min(seconds, SETUP_SECONDS), marks=marks)).error
+    if error is not None:
+        raise Unavailable(
+            error.message.replace("Acceptance command", "[workspace] setup:", 1),
+            advice=f"Fix the command. {error.recommendation.partition('. ')[2]}",
+        )
+
+
+async def run_setup(folder: Path, root: Path, settings: Settings, *, seconds: float, marks: Mapping[str, str]) -> Acceptance:
+    """Run the set-up commands. `marks`: see `AcceptanceSite`."""
+    site = AcceptanceSite(folder=folder, root=root, settings=settings, is_asked_here=True, has_network=True, marks=marks)
+    commands = settings.workspace.setup
+    if commands:
+        await site.require()
+    return await run_acceptance(commands, site, seconds_left=seconds)
+
+
+def share_files(folder: Path, root: Path, rules: WorkspaceSettings) -> None:
+    """Copy and link files that git does not have. Blocking."""
+    for name in rules.copy:
+        source, target = _places(folder, root, name, "copy")
+        if not os.path.lexists(target):
+            if source.is_dir() and not source.is_symlink():
+                shutil.copytree(source, target, symlinks=True)
+            else:
+                shutil.copy2(source, target, follow_symlinks=False)
+    for name in rules.link:
+        source, target = _places(folder, root, name, "link")
+        if not os.path.lexists(target):
+            target.symlink_to(source)
+
+
+def _places(folder: Path, root: Path, name: str, key: str) -> tuple[Path, Path]:
+    """Source and target, both inside, also if an agent has put links on the way there."""
+    if os.path.isabs(name) or ".." in Path(name).parts:
+        raise Misused(f"[workspace] {key}: {name} is not a path inside the project.", advice="Name it relative to the project's root.")
+    above, last = os.path.split(os.path.normpath(name))
+    source, target = (resolve_inside(place, above) / last for place in (root, folder))
+    if not os.path.lexists(source):
+        raise Unavailable(f"[workspace] {key}: {name} does not exist in the project.", advice=f"Create it, or take it out of {key}.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return source, target

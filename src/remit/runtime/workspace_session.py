@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -51,32 +51,23 @@ _NAMES_SHOWN = 10
 SUBJECT_CHARACTERS = 72
 
 
-@dataclass(slots=True)
-class WorkspaceSession:
-    """A delegation and its workspace."""
+def _own(work: "LocalRun") -> Workspace:
+    assert work.own_workspace is not None
+    return work.own_workspace
 
-    workspace: Workspace
-    taking: "asyncio.Future[Changes] | None" = field(default=None, repr=False)
-    """The changes while they are being taken; only once."""
 
-    @property
-    def began_at(self) -> float:
-        return changes_since(self.workspace)
+def _take(work: "LocalRun") -> "asyncio.Future[Changes]":
+    """Its changes; they are taken only once."""
+    if work.changes is None:
+        workspace, message, scratch = _own(work), commit_message(work.delegation), work.scratch()
+        work.changes = asyncio.ensure_future(off_loop(lambda: take_changes(workspace, message=message, diff_in=scratch)))
+        work.changes.add_done_callback(lambda taken: taken.cancelled() or taken.exception())  # retrieved, so that asyncio does not log it
+    return work.changes
 
-    def take(self, work: "LocalRun") -> "asyncio.Future[Changes]":
-        if self.taking is None:
-            message = commit_message(work.delegation)
-            scratch = work.scratch()
-            self.taking = asyncio.ensure_future(off_loop(lambda: take_changes(self.workspace, message=message, diff_in=scratch)))
-            self.taking.add_done_callback(
-                lambda taken: taken.cancelled() or taken.exception()
-            )  # retrieved, so that asyncio does not log it
-        return self.taking
 
-    @property
-    def taken(self) -> Changes | None:
-        done = self.taking is not None and self.taking.done() and not self.taking.cancelled() and self.taking.exception() is None
-        return self.taking.result() if done and self.taking is not None else None
+def _taken(work: "LocalRun") -> Changes | None:
+    taking = work.changes
+    return taking.result() if taking is not None and taking.done() and not taking.cancelled() and taking.exception() is None else None
 
 
 def commit_message(delegation: Delegation) -> str:
@@ -104,7 +95,7 @@ async def open_session(work: "LocalRun") -> None:
     workspace, was_there = await off_loop(
         lambda: open_workspace(work.root, delegation.session_id, kind, earlier=delegation.resumes, seconds=seconds)
     )
-    work.workspace_session, work.own_workspace = WorkspaceSession(workspace), workspace
+    work.own_workspace = workspace
     if was_there:
         await off_loop(forget_candidate, workspace)
         work.notice(f"It continues in the workspace {workspace.inside}.")
@@ -117,17 +108,16 @@ async def open_session(work: "LocalRun") -> None:
 
 async def with_changes(work: "LocalRun", result: Return) -> Return:
     """The return with the diff as an artifact. Failures become warnings, and nothing is lost: the folder stays."""
-    session = work.workspace_session
-    assert session is not None
+    workspace = _own(work)
     await work.end_children()  # children in the same folder: nothing may change during the diff
     try:
         async with asyncio.timeout(max(0.0, work.remaining())):
-            changes = await asyncio.shield(session.take(work))
+            changes = await asyncio.shield(_take(work))
     except (RemitError, OSError, TimeoutError) as error:
-        return replace(result, warnings=(*result.warnings, *_diff_failed(session.workspace, error)))
+        return replace(result, warnings=(*result.warnings, *_diff_failed(workspace, error)))
     result = replace(result, warnings=(*result.warnings, *changes.warnings))
     if changes.diff is not None:
-        result = replace(result, artifacts=(*result.artifacts, *await diff_artifact(session.workspace, changes)))
+        result = replace(result, artifacts=(*result.artifacts, *await diff_artifact(workspace, changes)))
     return result
 
 
@@ -146,16 +136,15 @@ def _diff_failed(workspace: Workspace, error: Exception) -> tuple[str, ...]:
 
 async def late_changes(work: "LocalRun", seconds: float) -> tuple[Changes | None, tuple[str, ...]]:
     """The changes of a stopped delegation, if git has them in time; git continues otherwise."""
-    session = work.workspace_session
-    assert session is not None
-    taking = session.take(work)
+    workspace = _own(work)
+    taking = _take(work)
     await asyncio.wait([taking], timeout=seconds)
-    if (changes := session.taken) is not None:
+    if (changes := _taken(work)) is not None:
         return changes, changes.warnings
     if not taking.done():
         return None, (f"git did not finish the diff of the workspace within {seconds:.1f} s; it may follow later.",)
     error = taking.exception() if not taking.cancelled() else None
-    return None, _diff_failed(session.workspace, error if isinstance(error, Exception) else TimeoutError())
+    return None, _diff_failed(workspace, error if isinstance(error, Exception) else TimeoutError())
 
 
 def kept_message(workspace: Workspace) -> str:
@@ -165,7 +154,7 @@ def kept_message(workspace: Workspace) -> str:
 
 async def left_in_workspace(workspace: Workspace, hunt: HarvestRequest, scratch: Path, agent: str) -> Harvest:
     """The work that a dead run left in its workspace."""
-    found = await harvest(hunt._replace(scan_root=True, below=workspace.inside, since=WorkspaceSession(workspace).began_at))
+    found = await harvest(hunt._replace(scan_root=True, below=workspace.inside, since=changes_since(workspace)))
 
     def take() -> tuple[Changes, tuple[str, ...]]:
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -206,32 +195,31 @@ async def with_workspace_changes(workspace: Workspace, found: Harvest, changes: 
 
 async def close_session(work: "LocalRun", result: Return) -> Return:
     """Merge the changes if requested, remove the workspace if it is not needed, and report where the rest is."""
-    session = work.workspace_session
-    assert session is not None
-    changes = session.taken
+    workspace = _own(work)
+    changes = _taken(work)
     task = work.delegation.task
     is_filed = task is not None and task.extra.get(UNMERGED) is True and work.submission.caller is None
     is_to_merge = work.agent.spec.merge and result.status is Status.COMPLETED and not is_filed
     if is_to_merge and (changes is None or changes.doubt):
         reason = "its changes could not be taken" if changes is None else changes.doubt
-        return _not_merged(work, session, MergeResult(is_done=False, reason=reason), changes, result)
+        return _not_merged(work, MergeResult(is_done=False, reason=reason), changes, result)
     if changes is None:
-        return _kept_return(session.workspace, None, result)
+        return _kept_return(workspace, None, result)
     if changes.count == 0:
         return await _remove_after_merge(work, result, changes)
     if not is_to_merge or changes.commit is None:
-        return _kept_return(session.workspace, changes, result)
+        return _kept_return(workspace, changes, result)
     if work.deps.settings.engine.ships_files:
         reason = "its worker has another checkout of the project than its caller"
-        return _not_merged(work, session, MergeResult(is_done=False, reason=reason, code="MERGE_WAITING"), changes, result)
+        return _not_merged(work, MergeResult(is_done=False, reason=reason, code="MERGE_WAITING"), changes, result)
     work.hold(result)
-    outcome = await _merge_changes(work, session, changes.commit, result)
+    outcome = await _merge_changes(work, changes.commit, result)
     if not outcome.is_done:
-        return _not_merged(work, session, outcome, changes, result)
+        return _not_merged(work, outcome, changes, result)
     work.notice(f"Merged into {outcome.into}.")
-    result = replace(result, extra={**result.extra, "workspace": {"kind": str(session.workspace.kind), "merged_into": outcome.into}})
+    result = replace(result, extra={**result.extra, "workspace": {"kind": str(workspace.kind), "merged_into": outcome.into}})
     if outcome.left_out:
-        return _merged_in_part(work, session.workspace, outcome, result)
+        return _merged_in_part(work, workspace, outcome, result)
     work.hold(replace(result, warnings=(*result.warnings, MERGED_BEFORE)))
     return await _remove_after_merge(work, result, changes)
 
@@ -253,8 +241,8 @@ async def _left_out(work: "LocalRun", workspace: Workspace, commit: str) -> list
     return [one for one, is_allowed in zip(writes, allowed, strict=True) if not is_allowed]
 
 
-async def _merge_changes(work: "LocalRun", session: WorkspaceSession, commit: str, result: Return) -> MergeResult:
-    claim, workspace, message = threading.Lock(), session.workspace, commit_message(work.delegation)
+async def _merge_changes(work: "LocalRun", commit: str, result: Return) -> MergeResult:
+    claim, workspace, message = threading.Lock(), _own(work), commit_message(work.delegation)
     try:
         left_out = await _left_out(work, workspace, commit)
     except (RemitError, OSError) as error:
@@ -318,8 +306,9 @@ async def _queue_changes(
     return MergeResult(is_done=False, into=onto, conflicts=conflicts, reason=landing.error.message.rstrip("."), code=landing.error.code)
 
 
-def _not_merged(work: "LocalRun", session: WorkspaceSession, outcome: MergeResult, changes: Changes | None, result: Return) -> Return:
+def _not_merged(work: "LocalRun", outcome: MergeResult, changes: Changes | None, result: Return) -> Return:
     """The work is done and safe, on its branch or in its folder; the project is unchanged."""
+    workspace = _own(work)
     into = outcome.into or "the project"
     files = f" ({list_some(outcome.conflicts, _NAMES_SHOWN)})" if outcome.conflicts else ""
     error = ErrorInfo(
@@ -327,7 +316,7 @@ def _not_merged(work: "LocalRun", session: WorkspaceSession, outcome: MergeResul
         code=outcome.code,
         message=clean_text(f"The work of {work.delegation.agent} could not be merged into {into}: {outcome.reason}{files}.")[:2000],
         recoverable=True,
-        recommendation=f"Nothing was changed in the project; the work is {_kept_in(session.workspace, changes, outcome)}",
+        recommendation=f"Nothing was changed in the project; the work is {_kept_in(workspace, changes, outcome)}",
     )
     result = replace(
         result,
@@ -336,7 +325,7 @@ def _not_merged(work: "LocalRun", session: WorkspaceSession, outcome: MergeResul
         errors=(*result.errors, error),
         next_steps=error.recommendation,
     )
-    return _with_location(result, session.workspace)
+    return _with_location(result, workspace)
 
 
 def _kept_in(workspace: Workspace, changes: Changes | None, outcome: MergeResult) -> str:
@@ -368,9 +357,7 @@ def _with_location(result: Return, workspace: Workspace) -> Return:
 
 async def _remove_after_merge(work: "LocalRun", result: Return, changes: Changes) -> Return:
     """Remove a workspace after its merge, unless an artifact exists only there."""
-    session = work.workspace_session
-    assert session is not None
-    workspace = session.workspace
+    workspace = _own(work)
     if changes.warnings:  # the folder contains something that is in no diff
         return _with_location(result, workspace)
     below = f"{workspace.inside}/"

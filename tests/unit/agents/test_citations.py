@@ -40,7 +40,7 @@ def test_each_quotation_is_in_its_source_and_inert_in_the_report(documents: list
         assert 1 <= passage.line <= passage.end_line
     result = Result(query=question, findings=[Finding(question=question, quotes=quotes)], citations=citations)
     searched = {"places": [], "filesListed": 0, "depth": 1, "maxDepth": 1, "children": 0}
-    lists = dict.fromkeys(("queries", "webQueries", "files", "pages", "failures", "cutShort"), ())
+    lists = dict.fromkeys(("queries", "webQueries", "files", "pages", "failures"), ())
     report = research_report(result, searched | lists)
     assert all(f"[{citation.number}]" in report for citation, _ in quotes)
     assert not {"\x1b", "\u202e", "\x0c"} & set(report)

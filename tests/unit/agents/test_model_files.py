@@ -120,28 +120,22 @@ def test_denied_tool_is_not_reachable_indirectly(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["deployer", "Task(deployer)", "researcher", "assistant"])
 def test_file_of_another_tool_reaches_only_built_in_operations(name: str) -> None:
-    assert set(reach_of([name, "Read"], is_guest=True).tools or ()) <= set(OPERATIONS)
-    assert reach_of(None, is_guest=True).tools == OPERATIONS
+    assert set(reach_of([name, "Read"], is_guest=True) or ()) <= set(OPERATIONS)
+    assert reach_of(None, is_guest=True) == OPERATIONS
 
 
 def test_file_of_another_tool_adds_no_provider_and_no_requests(tmp_path: Path) -> None:
     """A file from a clone uses no key that the project does not use already."""
     found = good(tmp_path, "model: anthropic/claude-x\nsteps: 9000", folder=OPENCODE)
     assert (found.models, found.requests) == ((), 50)
-    assert any(note.startswith("model: anthropic/claude-x") for note in found.notes)
     assert good(tmp_path, "model: openai/gpt-9\nmaxTurns: 5", folder=CLAUDE).models == ("openai:gpt-9",)
 
 
-def test_ignored_keys_of_vendor_files_are_noted(tmp_path: Path) -> None:
-    head = "color: red\nhooks: {}\ntools: Read, TodoWrite, Bash(git *)\ntemprature: 1"
-    notes = "\n".join(good(tmp_path, head, folder=CLAUDE).notes)
-    for word in ("color, hooks, temprature", "TodoWrite: left out", "Bash(git *): left out"):
-        assert word in notes
+def test_turns_and_temperature_of_vendor_files_are_used(tmp_path: Path) -> None:
     found = good(tmp_path, "temperature: 0.2\nmode: subagent\nsteps: 4", folder=OPENCODE)
     assert (found.requests, found.temperature) == (4, 0.2)
-    assert found.notes == ("name, mode: ignored",)
-    found, problems = read(tmp_path, "temperature: hot", folder=OPENCODE)
-    assert found is None
+    found_none, problems = read(tmp_path, "temperature: hot", folder=OPENCODE)
+    assert found_none is None
     assert "p.md: line 4: temperature: " in problems[0]
 
 
@@ -239,7 +233,6 @@ def test_file_of_another_tool_cannot_choose_a_command_or_another_model(tmp_path:
     assert good(tmp_path, "remit: {runs_on: sh}", toml=toml).kind is Kind.COMMAND
     found = good(tmp_path, 'remit: {runs_on: "ollama:big"}', toml=toml, folder=CLAUDE)
     assert (found.models, found.runs_on) == ((), "model")
-    assert "ollama:big" in found.notes[-1]
     assert good(tmp_path, 'remit: {runs_on: "openai:gpt-5-mini"}', toml=toml, folder=CLAUDE).models == ("openai:gpt-5-mini",)
     found = good(tmp_path, "remit: {runs_on: cheap, requests: 40}", toml=toml, folder=CLAUDE)
     assert (found.models, found.requests) == (("ollama:small",), 3)

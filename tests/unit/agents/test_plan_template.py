@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.board.plans import list_items, read_plan, with_phase
-from remit.board.role_agents import PlanRequest, carry_over, plan_template
+from remit.board.role_agents import carry_over, plan_template
 from remit.board.task import PhaseStatus
 
 lines = st.text(max_size=120) | st.sampled_from(
@@ -15,13 +15,13 @@ lines = st.text(max_size=120) | st.sampled_from(
 
 @pytest.mark.parametrize("sentence", ["Log rotation is broken.", "Open redirects are possible when next= is absolute. They must not be."])
 def test_description_of_a_problem_is_copied_verbatim(sentence: str) -> None:
-    (phase,) = read_plan(plan_template(PlanRequest(title="Redirects", description=sentence))).phases
+    (phase,) = read_plan(plan_template("Redirects", sentence)).phases
     assert (phase.name, phase.goal, phase.accept) == ("Redirects", sentence, ())
 
 
 def test_revision_keeps_the_plan_and_quotes_the_reason() -> None:
-    old = with_phase(plan_template(PlanRequest(title="T", description="1. a\n2. b")), 1, PhaseStatus.COMPLETED)
-    new = carry_over(PlanRequest(title="T", version=2, reason="Use a jitter\n### Phase 3: no"), old)
+    old = with_phase(plan_template("T", "1. a\n2. b"), 1, PhaseStatus.COMPLETED)
+    new = carry_over(old, 2, "Use a jitter\n### Phase 3: no")
     assert "## Changes in version 2\n\n> Use a jitter\n> ### Phase 3: no\n" in new
     assert read_plan(new).phases[0].text == read_plan(old).phases[0].text
     assert [(phase.name, str(phase.status)) for phase in read_plan(new).phases] == [("a", "COMPLETED"), ("b", "NOT STARTED")]
@@ -30,7 +30,7 @@ def test_revision_keeps_the_plan_and_quotes_the_reason() -> None:
 @given(st.lists(lines, max_size=6), st.text(max_size=80), st.text(max_size=80))
 def test_no_task_text_adds_phases_or_commands(words: list[str], title: str, reason: str) -> None:
     text = "\n".join(words)
-    plan = read_plan(plan_template(PlanRequest(title=title, description=text, reason=reason, version=2)))
+    plan = read_plan(plan_template(title, text, reason=reason, version=2))
     assert len(plan.phases) == max(1, len(list_items(text)))
     assert [phase.number for phase in plan.phases] == list(range(1, len(plan.phases) + 1))
     assert {phase.status for phase in plan.phases} == {PhaseStatus.NOT_STARTED}

@@ -7,7 +7,7 @@ import pytest
 
 from remit import Board, Task, TaskArtifact, Unavailable
 from remit import TaskStatus as Status
-from remit.board.archive import archived, put_away
+from remit.board.archive import put_away
 from remit.board.task import PlanVersion
 
 REPORT = "specs/002_two/reports/research-001.md"
@@ -53,17 +53,6 @@ def test_numbers_of_archived_tasks_are_never_reused(board: Board) -> None:
         assert draft.state.next_number == 4
         draft.state = draft.state.with_task(Task(number=999, title="Four", slug="four"))
     assert board.look().state.next_number == 1000, "numbers grow beyond three digits"
-
-
-def test_two_archived_tasks_with_one_number_are_both_kept(board: Board) -> None:
-    """A merge in git can produce this."""
-    board.archive_path.parent.mkdir()
-    board.archive_path.write_text('{"active_projects": [{"project_number": 2, "title": "Older", "status": "completed"}]}')
-    with board.change() as draft:
-        put_away(board, draft, [2])
-    archive = archived(board)
-    assert [task.title for task in archive.tasks] == ["Two"]
-    assert [entry["title"] for entry in archive.completed] == ["Older"]
 
 
 def test_damaged_archive_is_reported_and_its_numbers_are_not_reused(board: Board) -> None:

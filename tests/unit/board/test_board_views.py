@@ -13,7 +13,7 @@ from remit import Board, Misused, Task
 from remit import TaskPriority as Priority
 from remit import TaskStatus as Status
 from remit.board import claims
-from remit.board.picture import BOXES_AT_MOST, draw, page, safe
+from remit.board.picture import BOXES_AT_MOST, draw, page
 from remit.board.view import TaskState, View, chosen, view_of
 from remit.cli.board import print_board
 from support.boards import board_with
@@ -49,7 +49,6 @@ def test_terminal_shows_next_commands_and_why_tasks_wait(view: View, capsys: pyt
     assert re.search(r"3  \[PLANNED\] .* waits for 2", text)
     assert re.search(r"4  \[BLOCKED\] .* no key", text)
     assert re.search(r"5  \[RESEARCHING\] .* → remit research 5", text)
-    assert "Tasks 6 → 7 → 6 wait for one another: none of them can begin." in text
     assert text.splitlines()[0] == "7 tasks: 1 stopped · 1 ready · 3 waiting · 1 blocked · 1 done"
 
 
@@ -94,26 +93,13 @@ def test_no_title_injects_markup_into_a_picture_or_a_page(titles: list[str]) -> 
     assert not tags.handlers
 
 
-def test_bidi_override_is_replaced() -> None:
-    assert safe("\u202egnp.exe") == "\ufffdgnp.exe"
-
-
 def test_picture_shows_every_task_and_arrow(view: View) -> None:
     root = ET.fromstring(draw(view, "Tasks of it"))
     texts = [text for element in root.iter(f"{SVG}text") if (text := "".join(element.itertext()))]
     assert {f"Task {number}" for number in range(1, 8)} <= set(texts)
     arrows = [str(element.findtext(f"{SVG}title")) for element in root.iter(f"{SVG}path") if element.get("class")]
     assert sorted(arrows) == ["2 waits for 1", "3 waits for 2", "6 waits for 7", "7 waits for 6"]
-    assert any("6 → 7 → 6 wait for one another" in text for text in texts)
     assert "4 · blocked · blocked" in texts
-
-
-def test_page_has_a_row_per_task_and_forbids_scripts(view: View) -> None:
-    text = page(view, "Tasks of it")
-    assert all(f'<tr id="t{number}">' in text for number in range(1, 8))
-    assert '<a href="#t2">2</a>' in text
-    assert "default-src 'none'" in text
-    assert "http" not in re.sub(r"http://www\.w3\.org/2000/svg|http-equiv", "", text)
 
 
 def test_large_board_is_drawn_in_part_with_a_note() -> None:
@@ -121,7 +107,6 @@ def test_large_board_is_drawn_in_part_with_a_note() -> None:
     text = draw(_view(*tasks, task(3001, 3001)), "x")
     assert text.count("<rect x=") <= BOXES_AT_MOST
     assert re.search(r"[\d,]+ left out of the picture", text)
-    assert "Task 3001 waits for itself" in text
 
 
 def _view(*tasks: Task) -> View:

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -114,15 +113,6 @@ def test_claim_expires_even_if_its_holder_lives(board: Board) -> None:
         assert holders(board) == {12: taken.holder}, "the former holder does not release the new claim"
 
 
-def test_deleting_the_claim_file_does_not_release_the_claim(board: Board) -> None:
-    with claim(board, 12, "research", seconds=60) as held:
-        (board.folder / "tasks/012.lock").unlink()
-        assert not held.is_lost
-    with claim(board, 12, "plan", seconds=60) as held:
-        (board.folder / "tasks/012.lock").write_text("{")
-        assert not held.is_lost
-
-
 @pytest.mark.parametrize(
     "note", [b"", b"{", b"[]", b'{"number":12,"command":"x","pid":"y","since":0,"expires_at":"soon"}', b'{"since":1e300}']
 )
@@ -135,42 +125,6 @@ def test_unreadable_claim_file_of_a_live_holder_still_refuses_others(board: Boar
         assert not held.is_lost
     with claim(board, 12, "plan", seconds=60):
         pass
-
-
-def test_one_of_many_threads_holds_a_claim(board: Board) -> None:
-    inside, most, refused = [0], [0], [0]
-    guard = threading.Lock()
-
-    def work() -> None:
-        for _ in range(10):
-            try:
-                with claim(board, 12, "plan", seconds=60):
-                    with guard:
-                        inside[0] += 1
-                        most[0] = max(most[0], inside[0])
-                    holders(board)
-                    with guard:
-                        inside[0] -= 1
-            except Refused:
-                refused[0] += 1
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert most == [1]
-    assert refused[0] < 40, "the claim was never granted"
-
-
-def test_holder_in_another_pid_namespace_is_alive_while_it_holds_the_lock(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
-    process = start_holder(board)
-    try:
-        monkeypatch.setattr("remit.system.processes.pid_space", lambda: "another")
-        assert holders(board).keys() == {12}
-    finally:
-        kill_group(process)
-    assert holders(board) == {}
 
 
 @pytest.mark.parametrize("name", ["tasks", "tasks/012.lock"])

@@ -2,13 +2,10 @@
 
 from dataclasses import replace
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from remit import BoardState as State
 from remit import Task
 from remit import TaskStatus as Status
-from remit.board.view import cycles, graph_of
+from remit.board.view import graph_of
 
 
 def task(number: int, *dependencies: int, status: Status = Status.NOT_STARTED, parent: int | None = None) -> Task:
@@ -30,32 +27,3 @@ def test_dependency_on_a_divided_task_waits_for_its_parts() -> None:
     for part, status in zip(parts, (Status.COMPLETED, Status.ABANDONED), strict=True):
         done = done.with_task(replace(part, status=status))
     assert graph_of(done).unmet(task(4, 1)) == ()
-
-
-def test_chain_of_thousands_does_not_overflow_the_stack() -> None:
-    chain = [task(number, number + 1) for number in range(1, 5_000)]
-    assert cycles(chain) == []
-    assert len(cycles([*chain, task(5_000, 1)])[0]) == 5_000
-
-
-@given(st.dictionaries(st.integers(1, 7), st.sets(st.integers(1, 7)), max_size=7))
-def test_task_is_in_a_cycle_exactly_when_it_reaches_itself(after: dict[int, set[int]]) -> None:
-    found = cycles([task(number, *sorted(targets)) for number, targets in after.items()])
-    for circle in found:
-        assert all(later in after[earlier] for earlier, later in zip(circle, (*circle[1:], circle[0]), strict=True))
-    reaches = {number: _reached(number, after) for number in after}
-    tangled = {number for number in after if number in reaches[number]}
-    assert bool(found) == bool(tangled)
-    assert {number for circle in found for number in circle} <= tangled
-    # Every task on a cycle is connected to a reported one.
-    assert all(any(set(circle) & (reaches[number] | {number}) for circle in found) for number in tangled)
-
-
-def _reached(start: int, after: dict[int, set[int]]) -> set[int]:
-    seen: set[int] = set()
-    queue = list(after.get(start, ()))
-    for node in queue:
-        if node not in seen:
-            seen.add(node)
-            queue += after.get(node, ())
-    return seen & after.keys()

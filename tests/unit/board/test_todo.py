@@ -62,10 +62,6 @@ def test_sections_and_tasks_are_rendered_in_board_order() -> None:
     ]  # fmt: skip
 
 
-def test_text_after_an_archived_task_is_still_rendered() -> None:
-    assert "Remember this." in draw(State(texts={"after:9": "Remember this."}))
-
-
 def test_todo_is_decoded_from_any_encoding() -> None:
     assert text_of("# café".encode()) == "# café"
     assert text_of("# café\n".encode("latin-1") + "日本".encode()) == "# café\n日本"

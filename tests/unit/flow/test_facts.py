@@ -116,13 +116,3 @@ def test_fullwidth_dots_and_letters_of_a_host_are_normalized() -> None:
     for host in ("example.com.", "example.com。", "EXAMPLE。com．", "ｅxample.com"):
         assert url_facts(f"https://{host}/", ROOT)["host"] == "example.com"
     assert url_facts("http://localhost。/", ROOT)["address"] == "loopback"
-
-
-@pytest.mark.parametrize(
-    ("given", "language"), [("bash", "shell"), (" SH ", "shell"), ("py", "python"), (None, "python"), ("Cobol", "cobol")]
-)
-def test_language_has_one_fact_for_all_its_names(given: str | None, language: str) -> None:
-    """A rule on one name cannot be bypassed with another or by omission."""
-    schema = {"properties": {"language": {"type": "string", "default": "python"}}}
-    spec = AgentSpec(name="x", acts_on={"language": Fact.LANGUAGE}, parameters_schema=schema)
-    assert facts_of(spec, {} if given is None else {"language": given}, ROOT) == [{"language": language}]

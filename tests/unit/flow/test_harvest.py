@@ -46,14 +46,14 @@ async def test_files_of_tools_are_ignored(root: Path) -> None:
     assert paths(await harvest(HarvestRequest(root=root, since=0.0, scan_root=True))) == ["before.md"]
 
 
-async def test_empty_files_are_omitted_with_a_warning_and_links_are_not_followed(root: Path) -> None:
+async def test_empty_files_are_omitted_and_links_are_not_followed(root: Path) -> None:
     since = time.time()
     (root / "empty.md").touch()
     (root / "link").symlink_to("/etc")
     (root / "passwd").symlink_to("/etc/passwd")
     os.mkfifo(root / "pipe")
     found = await harvest(HarvestRequest(root=root, since=since, scan_root=True))
-    assert found == Harvest(warnings=("harvest: left out because empty: empty.md",))
+    assert found == Harvest()
 
 
 async def test_file_written_before_the_request_is_found_during_another_search(root: Path) -> None:

@@ -163,13 +163,6 @@ def test_missing_error_code_is_derived_and_a_given_one_kept(tmp_path: Path) -> N
     assert [error.code for error in result.errors] == ["TIMEOUT", "UNKNOWN_ERROR", "MINE"]
 
 
-def test_stop_reason_of_an_agent_is_ignored(tmp_path: Path) -> None:
-    assert validate_return(answer(stop_reason="budget"), expected(tmp_path)).stop_reason is StopReason.FINISHED
-    for odd in ("tired", 3, ["x"], {}):
-        result = validate_return(answer(stop_reason=odd), expected(tmp_path))
-        assert result.stop_reason is StopReason.FINISHED
-
-
 def test_copy_of_the_example_is_not_an_answer(tmp_path: Path) -> None:
     (fault,) = faults_of(answer(summary=EXAMPLE_SUMMARY), expected(tmp_path))
     assert fault.startswith("summary: is copied from the example")

@@ -7,7 +7,7 @@ import pytest
 from remit import Settings, Unavailable
 from remit.core.settings import ModelAddress, Price
 from remit.models.client import Models
-from remit.models.prices import price_of
+from remit.models.prices import price_for
 from remit.models.providers import PROVIDERS, resolve_model
 
 VARIABLES = {name for known in PROVIDERS.values() for name in (*known.keys, known.url_variable) if name}
@@ -113,13 +113,13 @@ def test_prices_are_from_settings_then_known_then_unknown() -> None:
         "mine": ModelAddress(kind="anthropic", model="claude-haiku-4-5"),
     }
     settings = Settings(models=tables, prices={"openai:gpt-5": Price(input=7, output=8), "odd": Price(input=1, output=1)})
-    assert price_of(settings, "openai:gpt-5") == Price(input=7, output=8)
-    known = price_of(settings, "anthropic:claude-haiku-4-5")
+    assert price_for(settings, "openai:gpt-5") == Price(input=7, output=8)
+    known = price_for(settings, "anthropic:claude-haiku-4-5")
     assert known is not None
     assert known.output > known.input > 0
-    assert price_of(settings, "mine") == known
-    assert price_of(settings, "proxy") is None
-    assert price_of(settings, "ollama:qwen3") is None
-    assert price_of(settings, "nobody:knows") is None
-    assert price_of(settings, "odd") == Price(input=1, output=1)
-    assert price_of(settings, "local:x") == Price(input=0, output=0)
+    assert price_for(settings, "mine") == known
+    assert price_for(settings, "proxy") is None
+    assert price_for(settings, "ollama:qwen3") is None
+    assert price_for(settings, "nobody:knows") is None
+    assert price_for(settings, "odd") == Price(input=1, output=1)
+    assert price_for(settings, "local:x") == Price(input=0, output=0)

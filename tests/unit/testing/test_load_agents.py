@@ -40,19 +40,11 @@ def test_folder_gives_its_agents_by_name_and_a_file_its_own(folder: Path) -> Non
     assert list(load_agents(folder / "inline.py")) == ["asks"]
 
 
-async def test_loaded_agent_runs_with_a_scripted_child(folder: Path, tmp_path: Path) -> None:
-    async with Remit.open(tmp_path, agents=[load_agents(folder)["asks"], Scripted("answers", answer(41))]) as remit:
+async def test_loaded_agents_run_with_a_scripted_child_and_in_a_process(folder: Path, tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=[*load_agents(folder).values(), Scripted("answers", answer(41))]) as remit:
         assert (await remit.delegate("asks")).data == 42
         assert remit.directory.problems == [], "the agent of the project's folder is not registered twice"
-
-
-async def test_loaded_agent_may_run_in_a_process(folder: Path, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "project"
-    elsewhere.mkdir()
-    async with Remit.open(elsewhere, agents=load_agents(folder).values()) as remit:
-        done = await remit.delegate("where")
-    assert done.ok, done.errors
-    assert done.data != os.getpid()
+        assert (await remit.delegate("where")).data != os.getpid()
 
 
 def test_missing_path_and_duplicate_name_are_reported(folder: Path) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from remit.agents.containment.hosts import HostList
@@ -26,6 +27,7 @@ _SERVER_NAME, _ENCRYPTED_HELLO = 0, 0xFE0D
 _REASONS = {400: "Bad Request", 403: "Forbidden", 405: "Method Not Allowed", 502: "Bad Gateway", 503: "Service Unavailable"}
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Gateway:
@@ -49,9 +51,9 @@ class Gateway:
 
     async def serve(self, proxy: socket.socket, forwarded: Mapping[int, socket.socket]) -> None:
         """Serve these sockets; `forwarded` by the host's port that each maps to."""
-        self._servers.append(await asyncio.start_server(self._begin(self._answer), sock=proxy, limit=HEAD_BYTES))
+        self._servers.append(await asyncio.start_server(partial(self._serve, self._answer), sock=proxy, limit=HEAD_BYTES))
         for port, sock in forwarded.items():
-            self._servers.append(await asyncio.start_server(self._begin(self._forwarder(port)), sock=sock))
+            self._servers.append(await asyncio.start_server(partial(self._serve, partial(_forward, port)), sock=sock))
 
     async def close(self) -> None:
         for server in self._servers:
@@ -60,30 +62,20 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
 
-    def _begin(self, answer: "Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]") -> Any:
-        async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.current_task()
-            assert task is not None
-            self._open.add(task)
-            try:
-                if len(self._open) > CONNECTIONS_AT_ONCE:
-                    await _refuse(writer, 503, f"{CONNECTIONS_AT_ONCE} connections are open already.")
-                else:
-                    await answer(reader, writer)
-            except (OSError, asyncio.CancelledError):
-                pass  # one of the two ends or the container is gone
-            finally:
-                self._open.discard(task)
-                writer.close()
-
-        return run
-
-    def _forwarder(self, port: int) -> "Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]":
-        async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            async with _connected(("127.0.0.1",), port) as far:
-                await _join((reader, writer), far)
-
-        return forward
+    async def _serve(self, answer: Answer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._open.add(task)
+        try:
+            if len(self._open) > CONNECTIONS_AT_ONCE:
+                await _refuse(writer, 503, f"{CONNECTIONS_AT_ONCE} connections are open already.")
+            else:
+                await answer(reader, writer)
+        except (OSError, asyncio.CancelledError):
+            pass  # one of the two ends or the container is gone
+        finally:
+            self._open.discard(task)
+            writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Handle one CONNECT to its end."""
@@ -197,6 +189,11 @@ async def _connected(addresses: Sequence[object], port: int) -> AsyncIterator[St
             writer.close()
         return
     raise UnreachableError(f"Port {port} cannot be connected to: {fault}.")
+
+
+async def _forward(port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async with _connected(("127.0.0.1",), port) as far:
+        await _join((reader, writer), far)
 
 
 async def _join(near: Streams, far: Streams) -> None:

@@ -28,7 +28,7 @@ _CUTS: tuple[tuple[int | None, type | UnionType, int], ...] = (
     (None, Reply | ToolResult, 100),
     *((None, UserMessage, most) for most in (20_000, 5_000, 2_000, 600)),
 )
-"""What is cut, in this order, until the conversation fits: up to which message, its kind, and the characters left of it."""
+"""Cuts in this order, until the conversation fits: up to which message, its kind, and the characters left of it."""
 
 
 def tokens_of(messages: Sequence[Message]) -> int:

@@ -202,7 +202,7 @@ def research_report(result: Result, searched: dict[str, Any], *, written: Writte
         _section("Further passages", (citation.item() for citation in result.citations if citation not in result.answer)),
         _section("Not found", _not_found(result)),
         _section("Searched", _search_rows(searched)),
-        _section("What could not be searched", (f"- {row}" for row in _first([*searched["failures"], *searched["cutShort"]]))),
+        _section("What could not be searched", (f"- {row}" for row in _first(searched["failures"]))),
         _sources(result.citations),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"

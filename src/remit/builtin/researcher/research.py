@@ -5,7 +5,9 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
 from typing import Any
 from urllib.parse import urldefrag, urlsplit
 
@@ -46,25 +48,27 @@ _DEFINING = "def|class|func|fn|function|struct|interface|enum|trait|type"
 _MISSING_TOOL = ("TOOL_UNAVAILABLE", "POLICY_DENIED", "AGENT_UNAVAILABLE")
 
 
+@dataclass(slots=True)
 class Research:
-    def __init__(
-        self, ctx: Context, query: str, parts: tuple[Part, ...], max_depth: int, places: Places, words: Words, models: TextModel | None
-    ) -> None:
-        """`models`: None if no model is configured; then none is used or mentioned."""
-        self._ctx = ctx
-        self._query = " ".join(query.split())
-        self._parts = parts
-        self._max_depth = max_depth
-        self._places = places
-        self._words = words
-        self._models = models
-        self._warnings: list[str] = []
-        self._gatherer = Gatherer(ctx, places, KEPT_FOR_WRITING if models is not None else 0.0)
-        self._depth = 0
-        self._report = ctx.scratch / "report.md"
+    _ctx: Context
+    _query: str
+    _parts: tuple[Part, ...]
+    _max_depth: int
+    _places: Places
+    _words: Words
+    _models: TextModel | None
+    """None if no model is configured; then none is used or mentioned."""
+    _warnings: list[str] = field(default_factory=list)
+    _depth: int = 0
+    _gatherer: Gatherer = field(init=False)
+    _report: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._gatherer = Gatherer(self._ctx, self._places, KEPT_FOR_WRITING if self._models is not None else 0.0)
+        self._report = self._ctx.scratch / "report.md"
 
     async def run(self) -> dict[str, Any]:
-        result, written = Result(query=self._query), None
+        result, written = Result(query=" ".join(self._query.split())), None
         folders = [path for path in self._places.paths if await self._gatherer.look_over(path)]
         self._write(result)
         self._ctx.artifact(self._report, "report", "The answer, with quotations and their places.")
@@ -124,7 +128,7 @@ class Research:
         documents = list(self._gatherer.documents.values())
         self._ctx.progress(f"Ranking the passages of {plural(len(documents), 'source')}")
         index = Index(documents, self._words)
-        result, citations = Result(query=self._query), Citations()
+        result, citations = Result(query=" ".join(self._query.split())), Citations()
         chosen: list[tuple[Part, list[RankedPassage]]] = []
         each = IN_ANSWER if len(self._parts) == 1 else 2
         for part in self._parts:
@@ -170,7 +174,6 @@ class Research:
             "pages": [one.name for one in documents if one.kind == "page"],
             "children": gatherer.children,
             "failures": gatherer.failures,
-            "cutShort": gatherer.cut_short,
         }
 
     def _write(self, result: Result, written: WrittenAnswer | None = None) -> None:
@@ -250,7 +253,7 @@ def _synthesis(documents: Sequence[Document]) -> Synthesis:
     agreed = tuple(tuple(map(citations.cite, group)) for group in repeated)
     left_out = {id(passage) for group in repeated for passage in group}
     single: dict[str, Sequence[Citation]] = {
-        document.name: tuple(citations.cite(one) for one in document.passages if id(one) not in left_out)[:QUOTED_PASSAGES]
+        document.name: tuple(map(citations.cite, islice((one for one in document.passages if id(one) not in left_out), QUOTED_PASSAGES)))
         for document in documents
     }
     return Synthesis(documents=documents, agreed=agreed, single=single, citations=citations)

@@ -58,14 +58,14 @@ class Places:
         """`urls`: addresses in the question. Without sources: the files of the project."""
         given = [one.strip() for one in sources if one.strip()]
         without = tuple(filter(None, (one[1:].strip("/") for one in given if one.startswith("!"))))
-        given = [one for one in given if not one.startswith("!")]
-        words = {one.lower() for one in given} & set(KINDS)
-        rest = [one for one in given if one.lower() not in KINDS]
+        named = [one for one in given if not one.startswith("!")]
+        words = {one.lower() for one in named} & set(KINDS)
+        rest = [one for one in named if one.lower() not in KINDS]
         pages = [one for one in rest if one.lower().startswith(("http://", "https://"))]
         paths = [one.removeprefix("docs:").removeprefix("files:").strip() for one in rest if one not in pages]
         if strange := next((path for path in paths if "\0" in path or "://" in path), ""):
             raise unknown_source(strange)
-        is_local = bool(words & {DOCS, *LOCAL}) or not given
+        is_local = bool(words & {DOCS, *LOCAL}) or not named
         return cls(
             paths=tuple(dict.fromkeys([*["."] * is_local, *(path.rstrip("/") or path or "." for path in paths)])),
             only_documents=DOCS in words and not words & set(LOCAL),
@@ -79,10 +79,16 @@ class Places:
 
     def includes(self, path: str) -> bool:
         """With `docs`: files in documentation folders, documents at the top, and everything below a named folder."""
-        if not self.only_documents or any(path == one or path.startswith(f"{one}/") for one in self.paths if one != "."):
+        if any(_is_below(path, one) for one in self.without):
+            return False
+        if not self.only_documents or any(_is_below(path, one) for one in self.paths if one != "."):
             return True
         *folders, name = path.split("/")
         return bool(_DOCUMENT_FOLDERS & {folder.lower() for folder in folders}) or (not folders and _is_prose(name))
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}/")
 
 
 def unknown_source(source: str) -> Misused:
@@ -114,7 +120,6 @@ class Gatherer:
         self._asked = 0
         self.failures: list[str] = []
         self.errors: list[ErrorInfo] = []
-        self.cut_short: list[str] = []
         self.ran_out_of_time = False
         self.queries: list[str] = []
         self.web_queries: list[str] = []
@@ -134,9 +139,10 @@ class Gatherer:
         for start in range(0, len(requests), AT_ONCE):
             batch = requests[start : start + AT_ONCE][: max(0, MAX_CHILDREN - self._asked)]
             if self.is_over or not batch:
-                self.ran_out_of_time = self.ran_out_of_time or self._asked < MAX_CHILDREN
-                why = "because of the time limit" if self._asked < MAX_CHILDREN else f"for want of workers (at most {MAX_CHILDREN})"
-                self.cut_short.append(f"{what}: {len(requests) - start} of {len(requests)} not done, {why}")
+                is_late = self._asked < MAX_CHILDREN
+                self.ran_out_of_time = self.ran_out_of_time or is_late
+                why = "because of the time limit" if is_late else f"for want of workers (at most {MAX_CHILDREN})"
+                self.failures.append(f"{what}: {len(requests) - start} of {len(requests)} not done, {why}")
                 break
             self._asked += len(batch)
             given = await self._ctx.gather(*(self._call(agent, parameters) for agent, parameters in batch), limit=AT_ONCE)
@@ -172,14 +178,10 @@ class Gatherer:
             return False
         below = "" if path == "." else f"{path}/"
         files = (entry["path"] for entry in data["entries"] if entry.get("type", "file") == "file")
-        self.listed += [one for one in files if not self._is_left_out(one) and file_weight(one.removeprefix(below))]
+        self.listed += [one for one in files if self._places.includes(one) and file_weight(one.removeprefix(below))]
         if data.get("truncated"):
-            self.cut_short.append(f"listing of {path}: there are more files than were listed")
+            self.failures.append(f"listing of {path}: there are more files than were listed")
         return True
-
-    def _is_left_out(self, path: str) -> bool:
-        is_excluded = any(path == out or path.startswith(f"{out}/") for out in self._places.without)
-        return is_excluded or not self._places.includes(path)
 
     async def search(self, wanted: Mapping[str, str], paths: Sequence[str]) -> dict[str, Counter[str]]:
         """Regular expressions by name, searched in the files below the paths: how many lines of each file match."""
@@ -216,9 +218,7 @@ class Gatherer:
         for path, data in await self._texts("worker.read_file", asked, "content", "Read"):
             self._characters += len(data["content"])
             if self._characters > MAX_CHARACTERS or data.get("truncated"):
-                self.cut_short.append(
-                    f"{path}: only its first {FILE_BYTES // 1024} KiB, and {MAX_CHARACTERS:,} characters of all files, are read"
-                )
+                self.failures.append(f"{path}: not all of it is read; {MAX_CHARACTERS:,} characters of all files are")
             if self._characters <= MAX_CHARACTERS:
                 date = str(data.get("modifiedAt") or "")
                 self.documents[path] = Document(kind="file", name=path, text=data["content"], date=date, weight=file_weight(path) or 0.5)

@@ -13,7 +13,6 @@ import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -41,10 +40,8 @@ MOST_OFFSET = 1 << 62
 """Larger than any file; the system cannot handle larger offsets."""
 _SPARE_SECONDS = 0.5
 _TURN = 20
-_DOCUMENTS = frozenset({".md", ".markdown", ".rst", ".txt", ".adoc", ".org", ".tex", ".pdf", ".docx"})
-_DATA = frozenset(
-    {".json", ".jsonl", ".csv", ".tsv", ".yaml", ".yml", ".xml", ".log", ".sqlite", ".parquet", ".png", ".jpg", ".gif", ".svg", ".zip"}
-)
+_DOCUMENTS = (".md", ".markdown", ".rst", ".txt", ".adoc", ".org", ".tex", ".pdf", ".docx")
+_DATA = (".json", ".jsonl", ".csv", ".tsv", ".yaml", ".yml", ".xml", ".log", ".sqlite", ".parquet", ".png", ".jpg", ".gif", ".svg", ".zip")
 
 InWorkspace = Annotated[str, Field(description="Relative to the workspace; no '..'.")]
 Encoding = Annotated[str, Field(description=f"{', '.join(ENCODINGS[:4])}, …; base64 for bytes.")]
@@ -238,8 +235,8 @@ def _why_kept(name: str) -> str | None:
 
 
 def _type_of(path: str) -> str:
-    suffix = PurePosixPath(path).suffix.lower()
-    return "documentation" if suffix in _DOCUMENTS else "data" if suffix in _DATA else "implementation"
+    name = path.lower()
+    return "documentation" if name.endswith(_DOCUMENTS) else "data" if name.endswith(_DATA) else "implementation"
 
 
 def _check_encoding(name: str) -> str:

@@ -7,7 +7,6 @@ import asyncio
 import fcntl
 import hashlib
 import importlib
-import importlib.metadata
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -28,7 +27,6 @@ from remit.system.threads import off_loop
 
 # ---- providers
 
-ENTRY_POINTS = "remit.search_providers"
 DUCKDUCKGO = "https://html.duckduckgo.com/html/"
 BRAVE = "https://api.search.brave.com/res/v1/web/search"
 
@@ -146,14 +144,12 @@ BUILT_IN: Mapping[str, Make] = {"searxng": SearXNG, "brave": Brave, "duckduckgo"
 
 
 def make_provider(name: str, client: SearchClient) -> SearchProvider:
-    """A built-in provider, one from a package, or `module:function`. Raises `SearchNotConfigured`."""
-    known = {entry.name: entry for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
-    if name not in BUILT_IN and name not in known and ":" not in name:
-        listed = ", ".join([*BUILT_IN, *sorted(known)])
-        raise SearchNotConfigured(f"there is no such provider; known are {listed}, or name a function as module:function")
+    """A built-in provider, or `module:function`. Raises `SearchNotConfigured`."""
+    module, _, function = name.partition(":")
+    if name not in BUILT_IN and not function:
+        raise SearchNotConfigured(f"there is no such provider; known are {', '.join(BUILT_IN)}, or name a function as module:function")
     try:
-        module, _, function = name.partition(":")
-        make: Make = BUILT_IN.get(name) or (getattr(importlib.import_module(module), function) if function else known[name].load())
+        make: Make = BUILT_IN.get(name) or getattr(importlib.import_module(module), function)
         return make(client)
     except (SearchNotConfigured, RemitError):
         raise

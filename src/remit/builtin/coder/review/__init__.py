@@ -59,11 +59,12 @@ def review_code(
     try:
         change = _find_change(ctx, files, time.monotonic() + max(0.5, ctx.remaining * 0.4), given, since)
     except GitTimedOut:
-        late = "The time limit was reached before the change could be read. Nothing was checked."
-        return _build_empty_return("not reviewed", late) | {"status": "partial", "errors": [_TIME_WAS_UP]}
+        late = {"verdict": "not reviewed", "findings": [], "filesChanged": 0}
+        summary = "The time limit was reached before the change could be read. Nothing was checked."
+        return {"status": "partial", "summary": summary, "data": late, "errors": [_TIME_WAS_UP]}
     if not change.files:
-        empty = f"There is nothing to review: {change.what} contains no change. Nothing was checked."
-        return _build_empty_return("nothing to review", empty)
+        nothing = {"verdict": "nothing to review", "findings": [], "filesChanged": 0}
+        return {"status": "completed", "summary": f"There is no change in {change.what}. Nothing was checked.", "data": nothing}
     masking = SecretMask()
     checks = Checks(change=change, masking=masking, stop_at=stop_at, is_late=lambda: ctx.hand_in or time.monotonic() > stop_at)
     review = checks.run(_read_guidelines(guidelines, files), ctx.progress)
@@ -79,10 +80,6 @@ def review_code(
     if review.is_late:
         returned |= {"status": "partial", "errors": [_TIME_WAS_UP]}
     return returned
-
-
-def _build_empty_return(verdict: str, summary: str) -> dict[str, Any]:
-    return {"status": "completed", "summary": summary, "data": {"verdict": verdict, "findings": [], "filesChanged": 0}}
 
 
 def _find_change(ctx: BlockingContext, files: "Files", stop_at: float, given: dict[str, Any], since: str | None) -> "Change":

@@ -66,18 +66,18 @@ class Fault:
 
 @dataclass(kw_only=True)
 class ChangedFile:
-    path: str
+    """The part of a diff that changes one file."""
+
+    path: str = ""
     state: State = State.APPLIES
     before: str | None = None
     after: str | None = None
     """None: removed, not text, or unknown because the diff does not apply."""
-    lines: Mapping[int, str] = field(default_factory=dict)
+    header: list[str] = field(default_factory=list)
+    body: list[str] = field(default_factory=list)
+    lines: dict[int, str] = field(default_factory=dict)
     """The lines of the diff by their new number, each prefixed with `+` or a space."""
-    removed: Sequence[str] = ()
-    is_new: bool = False
-    is_gone: bool = False
-    kind: str = ""
-    """One that is not reviewed as text."""
+    removed: list[str] = field(default_factory=list)
     note: str = ""
     """Why it was not checked."""
     faults: Sequence[Fault] = ()
@@ -89,6 +89,46 @@ class ChangedFile:
     @property
     def language(self) -> str:
         return language_of(self.path, (self.after or "")[:200])
+
+    @property
+    def is_new(self) -> bool:
+        return self._has("new file mode", "--- /dev/null")
+
+    @property
+    def is_gone(self) -> bool:
+        return self._has("deleted file mode", "+++ /dev/null")
+
+    @property
+    def kind(self) -> str:
+        """A kind that cannot be reviewed as text; empty for text."""
+        if self._has("Binary files ", "GIT binary patch"):
+            return "binary"
+        mode = self.fact("new file mode ", "deleted file mode ", "old mode ") or self.fact("index ").partition(" ")[2]
+        return _KINDS.get(mode, "")
+
+    def fact(self, *starts: str) -> str:
+        """The rest of the first header line with this prefix."""
+        return next((line[len(start) :] for line in self.header for start in starts if line.startswith(start)), "")
+
+    def _has(self, *starts: str) -> bool:
+        return any(line.startswith(starts) for line in self.header)
+
+    def names(self, strip: int = 1) -> list[str]:
+        """The new name of the file, and the old one. `strip`: number of folders to remove."""
+        if moved := self.fact("rename to ", "copy to "):
+            return [_unquote(moved), _unquote(self.fact("rename from ", "copy from "))]
+        given = [name for name in (self.fact("+++ "), self.fact("--- ")) if name and not name.startswith("/dev/null")]
+        if given:
+            plain = [_unquote(name.partition("\t")[0]) for name in given]
+            return [name.split("/", strip)[-1] if name.count("/") >= strip else name for name in plain]
+        names = self.header[0].removeprefix("diff --git ")  # both are the same: nothing was renamed
+        last = '"' + names.rpartition(' "')[2] if names.endswith('"') else names[len(names) // 2 + 1 :] or names
+        return [_unquote(last).removeprefix("b/")]
+
+    def named(self, strip: int = 1) -> "ChangedFile":
+        self.path = self.names(strip)[0]
+        self.note = f"it is {self.kind}" if self.kind else ""
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,54 +151,9 @@ class Change:
 # ---- a diff as text
 
 
-@dataclass(slots=True, kw_only=True)
-class Section:
-    """The part of a diff that changes one file."""
-
-    header: list[str]
-    body: list[str] = field(default_factory=list)
-    lines: dict[int, str] = field(default_factory=dict)
-    removed: list[str] = field(default_factory=list)
-
-    def fact(self, *starts: str) -> str:
-        """The rest of the first header line with this prefix."""
-        return next((line[len(start) :] for line in self.header for start in starts if line.startswith(start)), "")
-
-    def has(self, *starts: str) -> bool:
-        return any(line.startswith(starts) for line in self.header)
-
-    @property
-    def kind(self) -> str:
-        """A kind that cannot be reviewed as text; empty for text."""
-        if self.has("Binary files ", "GIT binary patch"):
-            return "binary"
-        mode = self.fact("new file mode ", "deleted file mode ", "old mode ") or self.fact("index ").partition(" ")[2]
-        return _KINDS.get(mode, "")
-
-    def names(self, strip: int = 1) -> list[str]:
-        """The new name of the file, and the old one. `strip`: number of folders to remove."""
-        if moved := self.fact("rename to ", "copy to "):
-            return [_unquote(moved), _unquote(self.fact("rename from ", "copy from "))]
-        given = [name for name in (self.fact("+++ "), self.fact("--- ")) if name and not name.startswith("/dev/null")]
-        if given:
-            plain = [_unquote(name.partition("\t")[0]) for name in given]
-            return [name.split("/", strip)[-1] if name.count("/") >= strip else name for name in plain]
-        names = self.header[0].removeprefix("diff --git ")  # both are the same: nothing was renamed
-        last = '"' + names.rpartition(' "')[2] if names.endswith('"') else names[len(names) // 2 + 1 :] or names
-        return [_unquote(last).removeprefix("b/")]
-
-    def changed_file(self, strip: int = 1) -> ChangedFile:
-        """Without the text around its lines, which are numbered as in the diff."""
-        return ChangedFile(
-            path=self.names(strip)[0], lines=self.lines, removed=self.removed, kind=self.kind,
-            is_new=self.has("new file mode", "--- /dev/null"), is_gone=self.has("deleted file mode", "+++ /dev/null"),
-            note=f"it is {self.kind}" if self.kind else "",
-        )  # fmt: skip
-
-
-def split_diff(text: str) -> list[Section]:
+def split_diff(text: str) -> list[ChangedFile]:
     """One section per file, in order. Text around them (a mail, a log) is skipped. Linear in the text."""
-    sections: list[Section] = []
+    sections: list[ChangedFile] = []
     lines = text.split("\n")
     old = new = number = 0
     for index, line in enumerate(lines):
@@ -177,7 +172,7 @@ def split_diff(text: str) -> list[Section]:
         is_git = section is not None and not section.body and section.header[0].startswith("diff --git ")
         is_pair = bare.startswith("--- ") and index + 1 < len(lines) and lines[index + 1].startswith("+++ ")
         if bare.startswith("diff --git ") or (is_pair and not is_git):
-            sections.append(Section(header=[bare]))
+            sections.append(ChangedFile(header=[bare]))
         elif found := _HUNK.match(bare):
             if section is None:
                 raise _invalid(f"Line {index + 1} of the diff begins a hunk, but no file was named before it.", NOT_A_DIFF)
@@ -323,7 +318,7 @@ class TreeStore:
         contents = self._contents({one for pair in ids.values() for one in pair if one})
         found = [ChangedFile(path=name, state=State.UNCHECKED, note=_WITHHELD) for name in sorted(withheld)]
         for section in readable:
-            file = section.changed_file()
+            file = section.named()
             file.before, file.after = (contents.get(one) for one in (*ids.get(id(section), ()), "", "")[:2])
             found.append(file)
         return found
@@ -351,7 +346,7 @@ class TreeStore:
 class PatchTrial:
     """A diff tried on the files of the workspace: as a whole and, if that fails, file by file."""
 
-    def __init__(self, store: TreeStore, files: Files, sections: Sequence[Section]) -> None:
+    def __init__(self, store: TreeStore, files: Files, sections: Sequence[ChangedFile]) -> None:
         self._store = store
         self._files = files
         self._sections = sections
@@ -362,7 +357,7 @@ class PatchTrial:
         odd = self._fail([section for section in self._sections if section.kind])
         found = self._attempt(plain) if plain else []
         if any(file.state in (State.FAILS, State.UNCHECKED) for file in found):
-            groups: dict[str, list[Section]] = {}
+            groups: dict[str, list[ChangedFile]] = {}
             for section in plain:
                 groups.setdefault(section.names(self._strip)[0], []).append(section)
             found = [file for group in groups.values() for file in self._attempt(group)]
@@ -375,7 +370,7 @@ class PatchTrial:
         contents = self._files.read(name for section in self._sections[:20] for name in section.names(0))
         return 0 if any(content.data is not None for content in contents.values()) else 1
 
-    def _attempt(self, sections: Sequence[Section]) -> list[ChangedFile]:
+    def _attempt(self, sections: Sequence[ChangedFile]) -> list[ChangedFile]:
         """The files after the diff, or one with the reason for failure."""
         patch = "".join(f"{line}\n" for section in sections for line in (*section.header, *section.body)).encode("utf-8", "surrogateescape")
         if any(_ABSOLUTE.match(line) for section in sections for line in section.header):
@@ -392,7 +387,7 @@ class PatchTrial:
         except GitTimedOut:
             return self._fail(sections, note=TIME_WAS_UP)
 
-    def _apply(self, sections: Sequence[Section], patch: bytes, contents: Mapping[str, Content]) -> list[ChangedFile]:
+    def _apply(self, sections: Sequence[ChangedFile], patch: bytes, contents: Mapping[str, Content]) -> list[ChangedFile]:
         tree = self._store.write({name: content.data for name, content in contents.items() if content.data is not None})
         has_context = any(line.startswith(" ") for section in sections for line in section.lines.values())
         options = (f"-p{self._strip}", *(() if has_context else ("--unidiff-zero",)))
@@ -407,9 +402,9 @@ class PatchTrial:
             return self._fail(sections, *faults)
         return [replace(file, state=State.APPLIED) for file in self._store.compare(before, tree, self._files)]
 
-    def _fail(self, sections: Sequence[Section], *faults: Fault, note: str = "") -> list[ChangedFile]:
+    def _fail(self, sections: Sequence[ChangedFile], *faults: Fault, note: str = "") -> list[ChangedFile]:
         state = State.FAILS if faults else State.UNCHECKED
-        files = [section.changed_file(self._strip) for section in sections]
+        files = [section.named(self._strip) for section in sections]
         return [replace(file, state=state, faults=faults, note=note or file.note) for file in files]
 
 

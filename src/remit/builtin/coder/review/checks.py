@@ -174,7 +174,7 @@ class Checks:
                     self.unchecked.append(f"secrets from {file.path}, line {number} on: time was up")
                     return
                 if (secret := self.masking.find(file.path, line[:LONGEST_LINE])) is not None:
-                    yield _secret_finding(file, number, line, secret)
+                    yield _secret_finding(file, number, secret)
 
     def facts(self) -> Iterator[Finding]:
         for file in self.change.files:
@@ -197,8 +197,7 @@ class Checks:
             file = files[path]
             if fault is None or fault.message == EMPTY or (file.before and before.get(path)):
                 continue
-            near = (fault.line, fault.line - 1, fault.line - 2, fault.line + 1, fault.line + 2)
-            line = next((number for number in near if number in file.added), None)
+            line = fault.line if fault.line in file.added else None
             is_mild = file.is_new or _is_test(path)
             severity = Severity.HIGH if file.language in OWN_PARSERS else Severity.LOW if is_mild else Severity.MEDIUM
             message = f"The file does not parse: {fault.message} (line {fault.line})."
@@ -259,14 +258,12 @@ def _finding(
     )  # fmt: skip
 
 
-def _secret_finding(file: ChangedFile, number: int, line: str, secret: Secret) -> Finding:
-    is_mild = _is_test(file.path) or _DOCUMENT.search(file.path) is not None
+def _secret_finding(file: ChangedFile, number: int, secret: Secret) -> Finding:
     severity = Severity.CRITICAL if secret.is_sure else Severity.MEDIUM if "Entropy" in secret.kind else Severity.HIGH
-    severity = Severity.HIGH if is_mild and secret.is_sure else Severity.LOW if is_mild else severity
+    if _is_test(file.path) or _DOCUMENT.search(file.path):
+        severity = Severity.HIGH if secret.is_sure else Severity.LOW
     advice = "Remove it and read it from the environment or a secret store. If it was ever shared, revoke it: history keeps it."
-    found = _finding(file, severity, "secrets", "secret", f"The line seems to contain a secret: {secret.kind}.", advice, number)
-    column = line.find(secret.value) + 1 if secret.value else 0
-    return replace(found, column=column or None)
+    return _finding(file, severity, "secrets", "secret", f"The line seems to contain a secret: {secret.kind}.", advice, number)
 
 
 def _ruff_finding(file: ChangedFile, one: Mapping[str, Any]) -> Finding | None:
@@ -275,14 +272,13 @@ def _ruff_finding(file: ChangedFile, one: Mapping[str, Any]) -> Finding | None:
     row = start.get("row", 0)
     last = end.get("row", row) - (end.get("row", row) > row and end.get("column") == 1)
     code, message = str(one.get("code") or "invalid-syntax"), str(one.get("message", "")).rstrip(".")
-    near = (row, row - 1, row - 2, row + 1) if code == "invalid-syntax" else (row,)
-    line = next((number for number in near if number in file.added), None)
-    line = line or min((number for number in file.added if row <= number <= last), default=None)
+    if code == "invalid-syntax":
+        nearest = min(file.added, key=lambda number: abs(number - row))
+        return _finding(file, Severity.HIGH, "correctness", "syntax", f"{message}.", "Fix it.", nearest)
+    line = min((number for number in file.added if row <= number <= last), default=None)
     if line is None:
         return None
     column = start.get("column") if line == row else None
-    if code == "invalid-syntax":
-        return replace(_finding(file, Severity.HIGH, "correctness", "syntax", f"{message}.", "Fix it.", line), column=column)
     is_test = _is_test(file.path)
     if is_test and code.startswith(("S101", "T20", *_PASSWORDS)):
         return None
