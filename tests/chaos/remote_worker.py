@@ -1,4 +1,4 @@
-"""Remote agent as a process: it registers at the given socket, runs its orders, and reconnects after the server was away.
+"""Remote agent as a process: it registers at the given socket, runs its orders, and registers again when its stream breaks.
 
 Used by `test_serve_kill9`. `far.once` must not run twice, `far.again` may. It prints one line per order and per result.
 """
@@ -6,6 +6,7 @@ Used by `test_serve_kill9`. `far.once` must not run twice, `far.again` may. It p
 import asyncio
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
@@ -20,10 +21,15 @@ def say(*words: object) -> None:
     print(*words, flush=True)
 
 
+def is_there(path: str) -> bool:
+    return Path(path).exists()
+
+
 async def work(stream: Any, order: Any) -> None:
     say("order", order.operation)
     await stream.write(pb.AgentMessage(progress=pb.WorkProgress(work_id=order.work_id, message="begun")))
-    await asyncio.sleep(float(order.parameters["seconds"]))
+    while not is_there(order.parameters["until"]):  # noqa: ASYNC110 - another process makes it
+        await asyncio.sleep(0.02)
     await stream.write(pb.AgentMessage(done=pb.WorkDone(work_id=order.work_id, result=ParseDict({"by": os.getpid()}, Value()))))
 
 

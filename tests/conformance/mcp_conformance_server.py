@@ -5,6 +5,7 @@ server maps the name to it. The rest is the server of `remit mcp`. Started by `t
 """
 
 import asyncio
+import socket
 import sys
 from typing import Any
 
@@ -12,7 +13,7 @@ from mcp_types import CallToolRequestParams, CallToolResult
 
 from remit import Context, Remit, agent
 from remit.server.mcp.server import ToolServer, serve_loopback
-from support.server import Place, Service, bound
+from support.server import Service
 
 
 @agent("says")
@@ -45,7 +46,7 @@ class ConformanceServer(ToolServer):
 
 
 async def main(root: str) -> None:
-    with bound(Place(host="127.0.0.1")) as listening:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
         async with Remit.open(root, agents=[says, fails, reports]) as remit:
             server = ConformanceServer(Service(remit))
             async with serve_loopback(remit, server, listening) as address:
