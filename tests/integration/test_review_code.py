@@ -216,7 +216,7 @@ async def test_findings_of_a_model_are_marked(tmp_path: Path) -> None:
     assert finding["snippet"] == "for value in values[1:]:"
     judgement = {name: done.data["judgement"][name] for name in ("by", "model", "findings", "dropped")}
     assert judgement == {"by": "model", "model": "scripted", "findings": 1, "dropped": 0}
-    assert done.data["verdict"] == "needs changes"
+    assert (done.data["verdict"], done.data["judgement"]["verdictWithout"]) == ("needs changes", "looks fine")
     assert "every loop is explained by a comment" in requests[0]
     assert done.data["guidelines"] == {"checked": ["every loop is explained by a comment"], "notChecked": []}
     assert "judgement of a model" in (tmp_path / done.artifacts[0].path).read_text()

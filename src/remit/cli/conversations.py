@@ -5,8 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from remit.builtin.assistant.conversations import Conversations
-from remit.builtin.assistant.export import export_text
+from remit.builtin.assistant.conversations import Conversations, export_text
 from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.cli.render import harmless

@@ -15,8 +15,8 @@ from remit.builtin.assistant.conversations import (
     StopLine,
     SummaryLine,
     Turn,
+    export_text,
 )
-from remit.builtin.assistant.export import export_text
 from remit.builtin.assistant.memory import history_of
 from remit.core.model_messages import NO_RESULT, Message, Reply, ToolCall, ToolResult, UserMessage, repaired
 from support.histories import faults_of

@@ -9,12 +9,15 @@ huge files not read, and the listing shows unreadable ones with the reason."""
 
 import contextlib
 import fcntl
+import html
+import json
 import os
 import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from dataclasses import fields as dataclass_fields
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,12 +25,13 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter
 from pydantic_core import from_json, to_json
 
+from remit.core.deadline import iso
 from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.ids import new_session_id
 from remit.core.jsonable import clean_text, to_jsonable
-from remit.core.model_messages import Message, Reply, ToolResult, UserMessage
+from remit.core.model_messages import Message, Reply, ToolCall, ToolResult, UserMessage
 from remit.core.redaction import Shape, redact_json, redact_parameters
-from remit.core.text import one_line, plural
+from remit.core.text import code_block, one_line, plural
 from remit.system.beneath import open_regular
 from remit.system.files import make_folder, write_all
 
@@ -472,3 +476,38 @@ def reply_of(stopped: StopLine) -> Reply:
     """The reply so far, with the reason why it ended."""
     note = f"[Stopped here: {stopped.why}]"
     return Reply(text=f"{stopped.text.rstrip()}\n\n{note}" if stopped.text.strip() else note)
+
+
+# ---- as Markdown
+
+
+def export_text(conversation: Conversation) -> str:
+    model = f" · {conversation.header.model}" if conversation.header.model else ""
+    parts = [f"# {conversation.title}", f"{conversation.conversation_id} · {iso(conversation.header.created)}{model}"]
+    for line in conversation.lines:
+        if isinstance(line, SummaryLine):
+            parts.append(f"> From here on, the model sees a summary of the messages above ({line.by}).")
+        elif isinstance(line, MessageLine):
+            parts.append(_in_markdown(line))
+    if conversation.stopped is not None:
+        parts.append(_in_markdown(MessageLine(at=conversation.stopped.at, message=reply_of(conversation.stopped))))
+    parts += [f"> {notice}" for notice in conversation.notices]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _in_markdown(line: MessageLine) -> str:
+    message = line.message
+    when = datetime.fromtimestamp(line.at, UTC).strftime("%H:%M")
+    if isinstance(message, UserMessage):
+        if line.by:
+            return f"> {message.text}"
+        return f"## You, {when}\n\n{message.text}"
+    if isinstance(message, Reply):
+        words = f"## Assistant, {when}\n\n{message.text}" if message.text else ""
+        return "\n\n".join(part for part in (words, *map(_call, message.calls)) if part)
+    return f"<details><summary>result{' (error)' if message.is_error else ''}</summary>\n\n{code_block(message.text)}\n\n</details>"
+
+
+def _call(call: ToolCall) -> str:
+    arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, ensure_ascii=False)
+    return f"<details><summary>{html.escape(one_line(call.name))}</summary>\n\n{code_block(arguments)}\n\n</details>"

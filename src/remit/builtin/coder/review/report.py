@@ -240,7 +240,10 @@ async def judge(models: TextModel, ctx: Context, review: Review, strike: Callabl
     dropped = len(findings) - len(kept)
     kept = sort_findings(kept)[0][:MAX_FINDINGS]
     both = sorted([*review.findings, *kept], key=lambda one: (ORDER[one.severity], bool(one.by)))
-    judgement = {"by": "model", "model": heard.model, "findings": len(kept), "dropped": dropped, "fault": fault, "notShown": unseen[:50]}
+    judgement = {
+        "by": "model", "model": heard.model, "findings": len(kept), "dropped": dropped, "fault": fault, "notShown": unseen[:50],
+        "verdictWithout": review.verdict,
+    }  # fmt: skip
     return replace(review, findings=both, judgement=judgement)
 
 
