@@ -143,35 +143,24 @@ async def test_recovered_work_ends_in_time_when_the_clock_was_set_back(tmp_path:
 
 async def test_caller_mistakes_raise_errors_with_advice(tmp_path: Path) -> None:
     remit = Remit.open(tmp_path, agents=[Scripted("worker")])
-    mistakes: list[tuple[RemitError, str]] = []
-    with pytest.raises(Misused) as caught:
+    with pytest.raises(Misused, match="not open"):
         await remit.delegate("worker")
-    mistakes.append((caught.value, "not open"))
-    with pytest.raises(Misused) as caught:
-        Remit.open(tmp_path / "nowhere")
-    mistakes.append((caught.value, "no folder"))
-    with pytest.raises(RemitError) as wrong:
-        Remit.open(tmp_path, settings={"slots_totl": 3})
-    mistakes.append((wrong.value, "slots_totl"))
+    for folder, settings, word in ((tmp_path / "nowhere", {}, "no folder"), (tmp_path, {"slots_totl": 3}, "slots_totl")):
+        with pytest.raises(RemitError, match=word) as wrong:
+            Remit.open(folder, settings=settings)
+        assert wrong.value.advice
     async with remit:
-        with pytest.raises(Misused) as caught:
-            await remit.__aenter__()
-        mistakes.append((caught.value, "open already"))
-        with pytest.raises(Misused) as caught:
-            await remit.delegate("")
-        mistakes.append((caught.value, "named by a string"))
-        with pytest.raises(Misused) as caught:
-            await remit.describe("sess_1766700000_zzzzzz")
-        mistakes.append((caught.value, "no delegation"))
-        with pytest.raises(Misused) as caught:
-            await remit.history(status="nonsense")
-        mistakes.append((caught.value, "nonsense"))
-        with pytest.raises(Misused) as caught:
+        for mistake, word in (
+            (remit.__aenter__(), "open already"),
+            (remit.delegate(""), "named by a string"),
+            (remit.describe("sess_1766700000_zzzzzz"), "no delegation"),
+            (remit.history(status="nonsense"), "nonsense"),
+        ):
+            with pytest.raises(Misused, match=word) as caught:
+                await mistake
+            assert caught.value.advice
+        with pytest.raises(Misused, match="Two agents"):
             remit.register(agent("worker")(_another))
-        mistakes.append((caught.value, "Two agents"))
-    for error, word in mistakes:
-        assert word in error.message
-        assert error.advice, error.message
 
 
 async def _another() -> None: ...

@@ -191,9 +191,9 @@ def test_invalid_key_missing_bucket_and_unreachable_server_are_reported(s3: S3Se
     ("url", "message"),
     [
         ("ftp://host/x", "is not an address of an object store"),
-        ("s3://", "names no bucket"),
+        ("s3://", "is not an address of an object store"),
         ("s3://key:password@bucket/x", "contains credentials"),
-        ("file://host/x", "names no directory"),
+        ("file://host/x", "is not an address of an object store"),
         ("some/folder", "is not an address of an object store"),
     ],
 )

@@ -50,20 +50,14 @@ Answer = TypeVar("Answer")
 def describe_url(url: str) -> str:
     """Raises `Misused` if it is not the address of an object store, or has a password in it."""
     parts = urlsplit(url)
-    if parts.scheme not in ("file", "s3"):
-        raise Misused(
-            f"{url.partition('@')[2] or url!r} is not an address of an object store.",
-            advice='Write "s3://BUCKET/PREFIX" or "file:///PATH".',
-        )
     if parts.username or parts.password or parts.query or parts.fragment:
         raise Misused(
             f"The address of the object store {parts.scheme}://{parts.hostname or ''}{parts.path} contains credentials or options.",
             advice="Leave them out; set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL and AWS_REGION.",
         )
-    if parts.scheme == "file" and (parts.netloc or not parts.path.strip("/")):
-        raise Misused(f"{url!r} names no directory.", advice='Write it as a whole path: "file:///srv/remit".')
-    if parts.scheme == "s3" and not parts.netloc:
-        raise Misused(f"{url!r} names no bucket.", advice='Write "s3://BUCKET/PREFIX".')
+    is_file, is_bucket = parts.scheme == "file" and not parts.netloc and parts.path.strip("/"), parts.scheme == "s3" and parts.netloc
+    if not (is_file or is_bucket):
+        raise Misused(f"{url!r} is not an address of an object store.", advice='Write "s3://BUCKET/PREFIX" or "file:///PATH".')
     return url.rstrip("/")
 
 
@@ -125,18 +119,13 @@ class BlobStore:
 
     def _put_once(self, descriptor: int, sha256: str | None) -> tuple[str, int]:
         size = os.fstat(descriptor).st_size
-        if size <= PART_BYTES:
-            content = b"".join(_parts(descriptor, PART_BYTES))
-            sha256, size = hashlib.sha256(content).hexdigest(), len(content)
-            if not self._is_recent(sha256, size):
-                self._write(lambda: self._api.put(self._store, _key(sha256), content))
-            return sha256, size
         known = sha256 or _hash_of(descriptor, size)
         if not self._is_recent(known, size):
-            part = max(PART_BYTES, size // MOST_PARTS + 1)
+            part, is_large = max(PART_BYTES, size // MOST_PARTS + 1), size > PART_BYTES
             parts = _checked(descriptor, known, size)
+            content = parts if is_large else b"".join(parts)
             self._write(
-                lambda: self._api.put(self._store, _key(known), parts, chunk_size=part, max_concurrency=AT_ONCE, use_multipart=True)
+                lambda: self._api.put(self._store, _key(known), content, chunk_size=part, max_concurrency=AT_ONCE, use_multipart=is_large)
             )
         return known, size
 

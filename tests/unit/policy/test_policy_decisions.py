@@ -64,23 +64,16 @@ def test_rules_may_use_caller_action_resource_depth_and_limits() -> None:
     assert verdict(rule, request(path="src/x.py", caller="other")) is Verdict.DENY
 
 
-def test_forbid_that_cannot_be_evaluated_denies() -> None:
+def test_rule_that_cannot_be_evaluated_never_allows() -> None:
     """Cedar skips a rule that fails; skipping a forbid would allow everything."""
+    assert verdict(PERMIT + 'permit (principal, action, resource) when { context.path like "x*" };', request()) is Verdict.ALLOW
+    assert verdict('permit (principal, action, resource) when { context.path like "x*" };', request()) is Verdict.DENY
+    assert verdict(PERMIT + '@ask("?") permit (principal, action, resource) when { context.path like "x*" };', request()) is Verdict.DENY
     judge = PolicyEvaluator(PERMIT + 'forbid (principal, action, resource) when { context.path like "x*" };')
     outcome = judge.judge(request())
     assert outcome.verdict is Verdict.DENY
     assert "path" in outcome.fault
     assert judge.judge(request(path="y")).verdict is Verdict.ALLOW
-
-
-def test_permit_that_cannot_be_evaluated_permits_nothing() -> None:
-    assert verdict(PERMIT + 'permit (principal, action, resource) when { context.path like "x*" };', request()) is Verdict.ALLOW
-    assert verdict('permit (principal, action, resource) when { context.path like "x*" };', request()) is Verdict.DENY
-
-
-def test_ask_that_cannot_be_evaluated_denies() -> None:
-    rule = PERMIT + '@ask("?") permit (principal, action, resource) when { context.path like "x*" };'
-    assert verdict(rule, request()) is Verdict.DENY
 
 
 @given(

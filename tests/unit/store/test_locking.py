@@ -48,33 +48,6 @@ def test_readers_do_not_wait_for_a_writer(store: SqliteStore, holder: sqlite3.Co
     assert store.take_cancels("one") == []
 
 
-def test_threads_read_while_one_writes(store: SqliteStore) -> None:
-    done = threading.Event()
-    faults: list[BaseException] = []
-
-    def read() -> None:
-        try:
-            while not done.is_set():
-                live = numbers_of(store.live())
-                assert live == sorted(live)
-                store.history(HistoryQuery(limit=5))
-        except BaseException as error:  # noqa: BLE001 - handed to the test's own thread
-            faults.append(error)
-
-    readers = [threading.Thread(target=read) for _ in range(6)]
-    for reader in readers:
-        reader.start()
-    for number in range(0, 200, 5):
-        store.apply([RecordDelegation(record(n)) for n in range(number, number + 5)])
-        store.apply([outcome(n) for n in range(number, number + 5)])
-        store.optimize()
-    done.set()
-    for reader in readers:
-        reader.join()
-    assert not faults
-    assert store.count("completed") == 200
-
-
 def test_pruning_many_trees_lets_a_writer_proceed(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remit.stores.sql_store.TREES_AT_ONCE", 10)
     store.apply([RecordDelegation(record(n)) for n in range(500)])
