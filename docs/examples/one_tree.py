@@ -12,11 +12,16 @@ async def shout(word: str) -> str:
     return word.upper()
 
 
+@agent("whisper")
+async def whisper(word: str) -> str:
+    return f"({word})"
+
+
 @agent("shell", isolation="process", timeout=60)
 def shell() -> list[str]:
     words = [sys.executable, "-m", "remit", "delegate", "shout", "word=hello"]
     by_command = subprocess.run(words, cwd="/", capture_output=True, check=False)
-    by_library = run("shout", word="hallo")
+    by_library = run("whisper", agents=[whisper], word="hello")  # an agent that only this process knows: lent to the owner of the tree
     by_library_again = run("shell")  # itself: a cycle, here as anywhere
     return [f"exit {by_command.returncode}", by_library.data, by_library_again.errors[0].code]
 

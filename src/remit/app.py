@@ -210,12 +210,13 @@ class Remit:
         from remit.system.liveness import this_owner
 
         attachment = self._attachment = await attach(token)
-        self.root = attachment.root
+        opened_at, self.root = self.root, attachment.root
         self.owner = this_owner(self.clock)
         self._is_open = True
         try:
-            await self._load_directory(None)
-            self.directory = attachment.directory([given.spec for given in self._given.agents], self.directory.problems)
+            is_elsewhere = opened_at != self.root and not opened_at.is_relative_to(self.folder)
+            await self._load_directory(opened_at if is_elsewhere else None)
+            self.directory = attachment.directory(self.directory, [given.spec.name for given in self._given.agents])
             self.store = await off_loop(attachment.open_store)
             self._reader = EventStreams(self.store, self.folder / "run")
             self.recovered = Recovered()
@@ -395,9 +396,12 @@ class Remit:
     # ---- agents and policy
 
     def register(self, agent: "FunctionAgent | AgentPort") -> None:
+        from remit.agents.function import FunctionAgent
+
         self._must_be_open()
         if self._attachment is not None:
-            raise self._attachment.not_here(agent.spec.name)
+            self._attachment.lend(self.directory, self._executors(agent) if isinstance(agent, FunctionAgent) else agent)
+            return
         self.directory.register(agent)
         self._limit_slots(agent.spec)
 
@@ -660,6 +664,7 @@ class Remit:
             loop=self.loop,
             run_folder=self.folder / "run",
             project=self._project,
+            kill_grace_seconds=self.settings.kill_grace_seconds,
         )
 
     def _caller_token(self, live: "LocalRun") -> str:

@@ -109,8 +109,8 @@ def test_killed_orchestrator_leaves_one_outcome_per_task(tmp_path: Path, seed: i
             running.kill()
         assert set(landed(root).values()) <= {1}
     at_once = [subprocess.Popen(command, stdout=subprocess.PIPE, env=COMPILED, text=True) for _ in range(2)]
-    messages = [running.communicate(timeout=rounds(200, lab=1000))[0] for running in at_once]
+    for running in at_once:  # a task that the other implements is refused
+        running.communicate(timeout=rounds(200, lab=1000))
     assert [running.returncode for running in at_once] == [0, 0]
-    assert not [words for words in messages if "is being worked on" in words], "each process waits for the tasks of the other"
     subprocess.run(command, check=True, capture_output=True, env=COMPILED, timeout=200)  # the turns of a killed repair count as used
     check(root, tmp_path / "states", count, seed)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from mcp_harness import HOSTILE, hostile, node_server, own_processes_with, processes_with, started, write_settings
 
-from remit import Remit, Status, StopReason
+from remit import EventKind, Remit, Status, StopReason
 from support import cli
 from support.lab import is_lab, rounds
 from support.pace import allowed, until
@@ -66,6 +66,9 @@ async def test_tools_of_third_party_servers_are_agents_with_schemas(tmp_path: Pa
         assert (refused.stop_reason, refused.errors[0].code) == (StopReason.REFUSED, "INVALID_PARAMETERS")
         assert failed.status is Status.FAILED
         assert "Access denied" in failed.errors[0].message
+        handle = await remit.start("all.trigger-long-running-operation", parameters={"duration": 0.4, "steps": 2})
+        messages = [event.body["message"] async for event in handle.stream() if event.kind is EventKind.PROGRESS]
+        assert "2 of 2" in messages
         servers = [*own_processes_with(TIME), *own_processes_with(node_server("everything")[-1])]
         assert len(servers) == 2
     assert not [pid for pid in servers if is_alive(pid, None)]

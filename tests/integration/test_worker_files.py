@@ -55,6 +55,7 @@ async def test_ranges_of_any_size_join_to_the_whole(remit: Remit, tmp_path: Path
             data = await ask(remit, "read_file", path="x", offset=offset, limit=limit)
             joined += data["content"]
             assert data["nextOffset"] is None or data["nextOffset"] > offset
+            assert data["bytesRead"] <= limit + 3, "whole characters"
             offset = data["nextOffset"]
         assert joined == text
 

@@ -63,7 +63,7 @@ class ContextOperations(Protocol):
     """The operations of `ctx`, declared once. `remote_context` reads this class to offer them in another process:
 
     an `async` method is a call whose reply is awaited, a method without a result is a notification, and any other method is a blocking call
-    without arguments. Use JSON, dataclasses or named tuples as parameters and results. To add an
+    without arguments, answered once for attached processes. Use JSON, dataclasses or named tuples as parameters and results. To add an
     operation: declare it here, add the method to `Context` and `BlockingContext` below, and implement it in `LocalBackend`
     (`runtime/local_context.py`)."""
 

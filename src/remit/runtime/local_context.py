@@ -374,11 +374,11 @@ class LocalRun(ABC):
         """Record that its agent could not be stopped. Call the result once it has ended."""
 
     @abstractmethod
-    async def delegate(self, request: Request) -> Return:
+    async def delegate(self, request: Request, deps: RuntimeDeps | None = None) -> Return:
         """Run a child and wait for it. Like `start`, it raises `Stopped` if its agent must not continue."""
 
     @abstractmethod
-    async def start(self, request: Request) -> Handle: ...
+    async def start(self, request: Request, deps: RuntimeDeps | None = None) -> Handle: ...
 
 
 class LocalBackend:

@@ -20,6 +20,7 @@ import anyio
 import httpx2
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -63,6 +64,7 @@ LONGEST_PAUSE_SECONDS = 30.0
 _FIRST_PAUSE_SECONDS = 0.2
 FLOOD_LINES, FLOOD_SECONDS = 20_000, 20.0
 """More lines in this time than any tool needs."""
+PROGRESS_SECONDS = 0.1
 PAGES = 50
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
@@ -194,7 +196,7 @@ class McpServer:
             self._suspect(connection)
             raise
         request = CallToolRequest(params=CallToolRequestParams(name=tool.tool, arguments=dict(arguments)))
-        task = self._start_task(connection.client.session.send_request(request, CallToolResult))
+        task = self._start_task(connection.client.session.send_request(request, CallToolResult, progress_callback=_progress_of(ctx)))
         self._calls[task] = ctx
         try:
             await asyncio.wait({task})
@@ -422,6 +424,21 @@ def _words_of(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     return one_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, 500) + "."
+
+
+def _progress_of(ctx: "Context") -> ProgressFnT:
+    """Forwards the progress of a call, at a readable rate."""
+    last = 0.0
+
+    async def forward(progress: float, total: float | None, message: str | None) -> None:
+        nonlocal last
+        if time.monotonic() - last >= PROGRESS_SECONDS:
+            last = time.monotonic()
+            words = message or (f"{progress:g} of {total:g}" if total else f"{progress:g}")
+            with contextlib.suppress(Stopped):
+                ctx.progress(one_line(words, 500), min(1.0, max(0.0, progress / total)) if total else None)
+
+    return forward
 
 
 # ---- standard input and output

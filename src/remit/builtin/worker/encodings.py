@@ -17,7 +17,7 @@ ENCODINGS = (
 _CONTROLS = bytes((*range(0x09), *range(0x0E, 0x1B), *range(0x1C, 0x20), 0x7F))
 """Bytes that text rarely contains."""
 _LONGEST = 4
-"""Bytes of one character in UTF-8: less is not read."""
+"""Bytes of one character in UTF-8."""
 
 
 class Piece(NamedTuple):
@@ -44,9 +44,12 @@ def read_piece(descriptor: int, size: int, offset: int, limit: int, encoding: st
     start = offset
     while start > max(0, offset - _LONGEST + 1) and _is_inside_character(os.pread(descriptor, 1, start)):
         start -= 1
-    raw = os.pread(descriptor, max(limit, _LONGEST) + offset - start, start)
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    text = decoder.decode(raw, start + len(raw) >= size)
+    for most in (limit, _LONGEST):
+        raw = os.pread(descriptor, most + offset - start, start)
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        text = decoder.decode(raw, start + len(raw) >= size)
+        if text:  # otherwise it is the beginning of a character
+            break
     kept = len(raw) - len(decoder.getstate()[0])
     return Piece(text.removeprefix("\ufeff") if start == 0 else text, guessed, start, kept, note)
 

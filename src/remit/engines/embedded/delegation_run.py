@@ -22,7 +22,7 @@ from remit.engines.embedded.handles import LocalHandle, Node, WaitedHandle
 from remit.engines.embedded.journal import Clash, KeyConflict, OutcomeConflict, OverBudget, Problem
 from remit.runtime import reply
 from remit.runtime.accept import accept, queue_full, recorded_budget
-from remit.runtime.deps import CURRENT, Submission
+from remit.runtime.deps import CURRENT, RuntimeDeps, Submission
 from remit.runtime.local_context import LocalRun, Output
 from remit.runtime.reply import NOTHING_LEFT, PartialWork, Stop, describe_exception, format_traceback
 from remit.system.threads import off_loop
@@ -739,7 +739,7 @@ class DelegationRun(LocalRun):
 
     # ---- children
 
-    async def delegate(self, request: Request) -> Return:
+    async def delegate(self, request: Request, deps: RuntimeDeps | None = None) -> Return:
         self.must_be_alive()
         engine = self._engine
         engine.scheduler.lend(self)
@@ -748,18 +748,18 @@ class DelegationRun(LocalRun):
                 child = await self._replayed(request)
                 if child is not None:
                     return child if isinstance(child, Return) else await asyncio.shield(child.outcome.done)
-            return await engine.run(accept(request, self, self.config.deps))
+            return await engine.run(accept(request, self, deps or self.config.deps))
         finally:
             engine.scheduler.take_back(self)
 
-    async def start(self, request: Request) -> Handle:
+    async def start(self, request: Request, deps: RuntimeDeps | None = None) -> Handle:
         self.must_be_alive()
         child = None if self.replay is None else await self._replayed(request)
         if isinstance(child, Return):
             return SettledHandle(child)
         if child is not None:
             return self._engine.handle_of(child).waited_for_by(self)
-        handle = await self._engine.start(accept(request, self, self._engine.deps))
+        handle = await self._engine.start(accept(request, self, deps or self._engine.deps))
         if isinstance(handle, LocalHandle):
             return handle.waited_for_by(self)
         return handle if isinstance(handle, SettledHandle) else WaitedHandle(handle, self)
