@@ -8,7 +8,7 @@ from typing import Any
 from assistant_project import hang, note, settings_for
 
 from remit import Conversations, Remit, Status, ask
-from remit.testing import Call, Say, ScriptedModels
+from remit.testing import Call, Drip, Say, ScriptedModels
 from support.histories import faults_of, repaired
 
 PROJECT = Path(__file__).with_name("assistant_project.py")
@@ -70,3 +70,24 @@ async def test_calls_of_a_killed_message_are_replayed_from_the_record(tmp_path: 
     assert after.messages[: len(before.messages)] == before.messages
     assert faults_of(repaired(after.messages)) == []
     assert after.messages[0].text == "Please note."
+
+
+async def test_call_killed_before_it_was_recorded_is_reported_as_unknown(tmp_path: Path) -> None:
+    """The process dies after recording the delegation and before naming it in the conversation."""
+
+    def script(request: Any) -> Any:
+        if "go on" in request.text:
+            return Say("I went on.")
+        return delegate("note", text="a") if not request.results else Drip("Slow. " * 20, seconds=20)
+
+    async with ScriptedModels(script) as models:
+        await killed(tmp_path, models.openai_url, "Please note.", lambda: len(models.requests) == 2)
+        saved = Conversations(tmp_path).latest()
+        lines = saved.path.read_bytes().split(b"\n")
+        call = next(number for number, line in enumerate(lines) if line.startswith(b'{"kind":"reply"'))
+        saved.path.write_bytes(b"\n".join(lines[: call + 1]) + b'\n{"kind":"started","at"')
+        async with Remit.open(tmp_path, agents=[note, hang], settings=settings_for(models.openai_url)) as remit:
+            assert (await ask(remit, "go on", saved.conversation_id)).ok
+        assert "Check whether it was carried out" in models.requests[-1].results[0]
+    assert (tmp_path / "runs.txt").read_text() == "note a\n"
+    assert "unreadable" in Conversations(tmp_path).open(saved.conversation_id).notices[0]

@@ -1,5 +1,6 @@
 """Best of n with real worktrees: only the selected work remains, and all candidates stay on record."""
 
+import asyncio
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ import pytest
 from remit import Context, Remit, State, agent, best, call
 from support.cli import run
 from support.repository import begin, git
+
+SAMPLES = 20
+"""Completed runs of a member from which its usual duration is known."""
 
 
 def _coder(numbers: "count[int]") -> Any:
@@ -66,6 +70,32 @@ async def test_judge_sees_anonymous_candidates(project: Path) -> None:
     assert "solve it" in prompt
     assert not any(one.session_id in prompt or one.agent in prompt for one in candidates)
     assert len(run("workspaces", "--json", cwd=project).json()["workspaces"]) == 1
+
+
+async def test_loser_of_a_hedge_leaves_no_workspace(project: Path) -> None:
+    runs = count()
+
+    @agent("coder-agent", workspace="worktree", timeout=60)
+    async def coder(ctx: Context) -> int:
+        number = next(runs)
+        (ctx.workspace / "solution.txt").write_text(str(number))
+        if number == SAMPLES:
+            await asyncio.sleep(30)
+        return number
+
+    settings = {"agents": {"team": {"group": ["coder-agent"], "hedge": {"after": "p90", "extra": 1.0}}}}
+    async with Remit.open(project, agents=[coder], settings=settings) as remit:
+        for _ in range(SAMPLES):
+            await remit.delegate("coder-agent")
+        done = await remit.delegate("team")
+        assert done.data == SAMPLES + 1
+        _, loser, winner = await remit.tree(done.session_id)
+        assert (loser.state, winner.state) == (State.CANCELLED, State.COMPLETED)
+        assert loser.result is not None
+        assert any(artifact.path.endswith("changes.diff") for artifact in loser.result.artifacts)
+    remaining = [one["session_id"] for one in run("workspaces", "--json", cwd=project).json()["workspaces"]]
+    assert winner.session_id in remaining
+    assert loser.session_id not in remaining
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 """`remit` on the command line: delegation, inspection, usage errors, missing and damaged projects."""
 
+import contextlib
+import ctypes
 import json
 import os
 import re
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -226,6 +229,61 @@ def test_unusable_folder_is_reported_by_every_command(tmp_path: Path) -> None:
     for command in (("delegate", "echo"), ("show", "last"), *((name,) for name in commands)):
         done = remit(tmp_path, *command)
         assert (command, done.returncode, "is a file" in done.stderr, "mv " in done.stderr) == (command, 7, True, True)
+
+
+def obey_permissions() -> None:
+    """Preexec function: drop the capabilities that let root ignore file permissions."""
+    PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
+    ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0)
+
+
+@pytest.mark.parametrize("left", [(), ("-wal",), ("-wal", "-shm")], ids=["closed", "with a log", "with a log and its index"])
+def test_project_that_cannot_be_written_can_be_inspected(tmp_path: Path, left: tuple[str, ...]) -> None:
+    make_project(tmp_path)
+    assert remit(tmp_path, "delegate", "echo", "text=x").returncode == 0
+    if left:
+        leave_log(tmp_path / ".remit" / "remit.db", left)
+    everything = [tmp_path, *(path for path in tmp_path.rglob("*") if not path.is_symlink())]
+    for path in everything:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        commands = (("history",), ("show", "last"), ("status",), ("delegate", "echo", "text=x"))
+        *reads, refused = (run_process(*command, cwd=tmp_path, preexec_fn=obey_permissions) for command in commands)
+        assert [(done.code, done.stderr) for done in reads] == [(0, "")] * 3
+        assert ("later" in reads[0].stdout) is bool(left)
+        assert (refused.code, "Traceback" in refused.stderr) == (7, False)
+        assert all(path.exists() for path in everything)
+    finally:
+        for path in filter(Path.is_dir, everything):
+            path.chmod(0o755)
+
+
+def leave_log(database: Path, kept: tuple[str, ...]) -> None:
+    """The database as a killed process leaves it: the newest rows are only in the write-ahead log."""
+    connection = sqlite3.connect(database)
+    connection.execute("PRAGMA wal_autocheckpoint=0")
+    connection.execute("UPDATE delegations SET agent='later'")
+    connection.commit()
+    saved = {tail: Path(f"{database}{tail}").read_bytes() for tail in ("", *kept)}
+    connection.close()
+    for tail, data in saved.items():
+        Path(f"{database}{tail}").write_bytes(data)
+
+
+def test_metrics_are_drawn_over_time(tmp_path: Path) -> None:
+    make_project(tmp_path)
+    for agent in ("broken", "echo"):
+        remit(tmp_path, "delegate", agent, *(["text=x"] if agent == "echo" else []))
+    with contextlib.closing(sqlite3.connect(tmp_path / ".remit" / "remit.db")) as database, database:
+        database.execute("UPDATE delegations SET created_at=created_at-45000, settled_at=settled_at-44960 WHERE agent='broken'")
+    lines = dict(line.split()[:2] for line in remit(tmp_path, "metrics").stdout.partition("trend ")[2].splitlines() if line[:1] == "d")
+    assert lines.pop("delegation.latency.p99")[11] == "█", "it took 40 s, half a day ago"
+    assert lines == {
+        "delegation.total": "▁▁▁▁▁▁▁▁▁▁▁█▁▁▁▁▁▁▁▁▁▁▁█",
+        "delegation.success_rate": "···········▁···········█",
+        "delegation.timeout_rate": "···········▁···········▁",
+    }
+    assert "▁" not in remit(tmp_path, "metrics", "--since", "2000000000").stdout, "nothing was delegated then"
 
 
 # ---- validate

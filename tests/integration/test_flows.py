@@ -106,6 +106,13 @@ async def test_invalid_flow_is_reported_and_others_load(project: Path, text: str
         assert problem in found
 
 
+async def test_symlink_out_of_the_project_is_not_a_flow(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside.toml").write_text(WORDS)
+    (project / ".remit" / "flows" / "linked.toml").symlink_to(tmp_path / "outside.toml")
+    async with Remit.open(project) as remit:
+        assert remit.directory.find("flow.linked") is None
+
+
 async def test_nested_flows_use_no_depth_and_cycles_are_refused(project: Path) -> None:
     @agent("place")
     async def place(ctx: Context) -> list[Any]:

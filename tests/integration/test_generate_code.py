@@ -68,6 +68,12 @@ def settings(root: Path, generate_on: str) -> None:
     (root / "remit.toml").write_text(f'generate_on = "{generate_on}"\n\n{agent}')
 
 
+@pytest.mark.parametrize("parameters", [{"spec": "  "}, {"spec": "x", "language": "a\nb"}, {"spec": "x" * 200_001}])
+async def test_invalid_request_is_refused(remit: Remit, parameters: dict[str, str]) -> None:
+    result = await remit.delegate("coder.generate_code", parameters=parameters)
+    assert (result.ok, result.errors[0].code) == (False, "INVALID_PARAMETERS")
+
+
 async def test_generated_code_is_written_and_parses(tmp_path: Path) -> None:
     done, requests = await generated(tmp_path, files(**{"pkg/adding.py": GOOD, "data.json": "{}\n", "notes.txt": "Words.\n"}))
     assert done.status is Status.COMPLETED, done

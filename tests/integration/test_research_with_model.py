@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from remit import Remit, Return, Status
-from remit.testing import Fail, ModelRequest, Say, ScriptedModels
+from remit.testing import Fail, ModelRequest, Say, ScriptedModels, Silence
 from remit.testing import ModelTurn as Turn
 
 HANDBOOK = """\
@@ -139,6 +139,20 @@ async def test_quotations_remain_if_the_model_fails_or_cites_nothing(project: Pa
         assert "Hotter water makes green tea bitter." in done.data["answer"][0]["text"]
         assert [warning.partition(":")[0] for warning in done.data["warnings"]] == ["No model wrote the answer, so it is quoted"]
         assert "No model wrote the answer" in report_of(project, done)
+
+
+async def test_silent_or_unaffordable_model_still_gives_an_answer(project: Path) -> None:
+    never, dear = await ask_each(
+        project,
+        [
+            (Model(writes=Silence()), {"query": QUESTION, "timeout": 20}),
+            (Model(BITTER), {"query": QUESTION, "budget": {"tokens": 50}}),
+        ],
+    )
+    assert never.data["answer"], never
+    assert any("did not answer" in warning for warning in never.data["warnings"])
+    assert (dear.status, bool(dear.data["answer"])) == (Status.COMPLETED, True), dear
+    assert all("it was not ask" in warning for warning in dear.data["warnings"])
 
 
 async def test_synthesis_has_the_requested_format(project: Path) -> None:

@@ -162,6 +162,27 @@ async def test_files_forbidden_by_the_policy_are_not_read(project: Path) -> None
     assert "very-own-value" not in page
 
 
+async def test_review_that_meets_its_deadline_is_partial_with_what_was_found(project: Path, remit: Remit) -> None:
+    lines = [f"+key = '{TOKEN}'\n", *["+" + "password" * 70 + "\n"] * 1000]  # each takes a tenth of a second
+    result = await review(remit, f"--- /dev/null\n+++ b/x.py\n@@ -0,0 +1,{len(lines)} @@\n{''.join(lines)}", timeout=8)
+    assert (result.status, result.errors[0].code) == (Status.PARTIAL, "TIMEOUT"), result
+    assert locations(result, "secret") == {("x.py", 1)}
+    assert {"Python (ruff): time was up", "syntax: time was up"} <= set(result.data["notChecked"])
+
+
+@pytest.mark.parametrize("name", ["a.py", "a\tb.py", "a\nb.py"])
+async def test_committed_files_forbidden_by_the_policy_are_not_read(project: Path, name: str) -> None:
+    (project / "closed").mkdir()
+    (project / "closed" / name).write_text("very_own_value = eval(input())\n")
+    commit_all(project, "closed")
+    rules = "permit(principal, action, resource);\n"
+    rules += 'forbid(principal, action, resource) when { context has path && context.path like "closed/*" };'
+    async with Remit.open(project, policy=rules) as remit:
+        result = await review(remit, commit="HEAD")
+    assert "very_own_value" not in str(result.data), result.data
+    assert (result.data["files"][0]["applies"], result.data["files"][0]["why"]) == ("not checked", "the policy does not let it be read")
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -220,6 +241,21 @@ async def test_findings_of_a_model_are_marked(tmp_path: Path) -> None:
     assert "every loop is explained by a comment" in requests[0]
     assert done.data["guidelines"] == {"checked": ["every loop is explained by a comment"], "notChecked": []}
     assert "judgement of a model" in (tmp_path / done.artifacts[0].path).read_text()
+
+
+async def test_model_finding_outside_the_diff_is_dropped(tmp_path: Path) -> None:
+    outside = [
+        model_finding(line=99),
+        model_finding(file="other.py"),
+        model_finding(severity="fatal"),
+        model_finding(line="3"),
+        model_finding(reason=""),
+        "words",
+        model_finding(line=True),
+    ]
+    done, _ = await review_with_model(tmp_path, judgement_of(model_finding(), *outside))
+    assert (done.data["judgement"]["findings"], done.data["judgement"]["dropped"]) == (1, 7)
+    assert len([one for one in done.data["findings"] if one.get("by")]) == 1
 
 
 @pytest.mark.parametrize("turn", [Fail(500), Say("Looks good to me!")])

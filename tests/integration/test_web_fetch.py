@@ -4,6 +4,7 @@ These tests call `fetch` with their own resolver; `test_web_agents` uses a proje
 """
 
 import ipaddress
+import socket
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from web_server import answer, certificate, raw, redirect, web_server
+from web_server import Request, answer, certificate, raw, redirect, web_server
 
 from remit import Misused, Refused
 from remit.builtin.worker.pages import FetchResult, build_headers, encode_body, fetch, read_answer
@@ -87,6 +88,19 @@ async def test_name_is_resolved_once() -> None:
         assert server.requests == []
 
 
+async def test_redirects_with_two_locations_or_in_a_loop_are_refused() -> None:
+    two = raw(b"HTTP/1.1 302 SearchOutcome\r\nLocation: /a%20b\r\nLocation: /c\r\nContent-Length: 0\r\n\r\n")
+    with web_server({"/space": redirect("/a b"), "/a%20b": answer("here"), "/two": two}) as server:
+        assert (await get(f"{server.url}/space")).body.content == b"here"
+        with pytest.raises(UnreachableError, match="2 addresses at once"):
+            await get(f"{server.url}/two")
+        server.requests.clear()
+        server.routes["/"] = redirect("/")
+        with pytest.raises(UnreachableError, match="more than 10 times"):
+            await get(f"{server.url}/")
+        assert len(server.requests) == 11
+
+
 async def test_headers_of_the_caller_are_not_sent_to_another_origin() -> None:
     """Any header may contain a key."""
     secret = {"Authorization": "Bearer abc", "Cookie": "a=b", "X-My-Key": "k", "Accept-Language": "de"}
@@ -149,6 +163,18 @@ async def test_decompression_stops_at_the_limit() -> None:
         assert "larger than" in fetched.body.cut
 
 
+async def test_slow_headers_time_out() -> None:
+    def drip(connection: socket.socket, _requests: Request) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n")
+        while not server.stopping.wait(0.05):
+            connection.sendall(b"X-A: b\r\n")
+
+    with web_server({}) as server:
+        server.routes["/"] = drip
+        with pytest.raises(TimeoutError):
+            await get(f"{server.url}/", seconds=0.7)
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -178,6 +204,19 @@ async def test_certificate_must_be_trusted_and_match_the_name(tmp_path: Path) ->
         with pytest.raises(UnreachableError, match="certificate is not trusted"):
             await get(f"https://other.example:{server.port}/", network)
         assert len(server.requests) == 1
+
+
+async def test_redirect_to_plain_http_is_noted_and_refused_for_bodies(tmp_path: Path) -> None:
+    file, shown = certificate(tmp_path, "site.example")
+    with web_server({"/": answer("open")}) as plain, web_server({}, tls=shown) as server:
+        server.routes["/"] = redirect(f"{plain.url}/", "307 Temporary Redirect")
+        network = FakeNetwork(names={"site.example": [[HERE]]}, allowed={"site.example", "127.0.0.1"}, ca_file=file)
+        fetched = await get(f"https://site.example:{server.port}/", network, headers={"Authorization": "Bearer abc"})
+        assert "leaves encryption" in fetched.trail.notes[0]
+        assert "authorization" not in plain.requests[0].headers
+        with pytest.raises(Refused, match="unencrypted"):
+            await get(f"https://site.example:{server.port}/", network, method="POST", body="secret")
+        assert len(plain.requests) == 1
 
 
 # ---- content

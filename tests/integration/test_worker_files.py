@@ -156,6 +156,15 @@ async def test_non_empty_folder_needs_recursive_to_be_deleted(remit: Remit, tmp_
     assert not (tmp_path / "empty").exists()
 
 
+async def test_folder_with_a_repository_is_not_deleted(remit: Remit, tmp_path: Path) -> None:
+    (tmp_path / "lib" / "deep" / ".git").mkdir(parents=True)
+    (tmp_path / "lib" / "a").write_text("x")
+    done = await remit.delegate("worker.delete_file", path="lib", recursive=True)
+    assert code(done) == "POLICY_DENIED"
+    assert "lib/deep/.git" in done.errors[0].message
+    assert (tmp_path / "lib" / "a").exists()
+
+
 async def test_listing_omits_ignored_files_and_remit_files(remit: Remit, tmp_path: Path) -> None:
     for name in ("src/a.py", "src/b.txt", "src/deep/c.py", "build/x.py", ".github/w.yml", "node_modules/m/i.js"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

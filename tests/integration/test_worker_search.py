@@ -101,6 +101,21 @@ async def test_glob_filters_and_does_not_include_ignored_files(remit: Remit, tmp
         assert [one["path"] for one in (await search(remit, pattern="hit", glob=glob))["matches"]] == expected, glob
 
 
+async def test_encodings_and_odd_names_do_not_hide_a_match(remit: Remit, tmp_path: Path) -> None:
+    (tmp_path / "bom").write_text("\ufeffhit\nhit\n", encoding="utf-8")
+    (tmp_path / "latin").write_bytes(b"caf\xe9 hit\n")
+    (tmp_path / "new\nline").write_text("hit\n")
+    (tmp_path / "-rf").write_text("hit\n")
+    (tmp_path / "a:1:2:b").write_text("hit\n")
+    (tmp_path / "late").write_bytes(b"hit\n" + b"x" * 100_000 + b"\0\n")
+    (tmp_path / os.fsdecode(b"\xff")).write_text("hit\n")
+    data = await search(remit, pattern="hit")
+    found = {(one["path"], one["line"]): (one["column"], one["text"]) for one in data["matches"]}
+    assert found["bom", 2] == (1, "hit")
+    assert found["latin", 1] == (6, "café hit")
+    assert {"new\nline", "-rf", "a:1:2:b"} <= {path for path, _ in found}
+
+
 async def test_long_line_is_shown_around_its_match(remit: Remit, tmp_path: Path) -> None:
     (tmp_path / "long").write_text("é" * 1000 + "hit" + "ü" * 1000 + "\n" + "x" * 900 + "hit\r\n")
     first, second = (await search(remit, pattern="hit"))["matches"]

@@ -331,6 +331,18 @@ async def a_resumed_composition_repeats_no_completed_step(open_remit: OpenRemit,
 
 
 @promise
+@durable
+async def a_changed_composition_can_be_resumed(open_remit: OpenRemit, root: Path) -> None:
+    agents = [Scripted("one", answer(1)), Scripted("two", answer(2)), Scripted("broken", fail("no luck"))]
+    async with open_remit(root, agents) as remit:
+        stopped = await remit.delegate(sequence(first("broken", "one"), "broken"))
+        assert stopped.data == [1, None]
+        for changed, data in ((first("two"), [2, 2]), (first("two", "broken"), [2, 2]), (first("broken", "one"), [1, 2])):
+            done = await remit.delegate(sequence(changed, "two"), resume=stopped.session_id)
+            assert (done.status, done.data) == (Status.COMPLETED, data)
+
+
+@promise
 async def references_lead_into_returns_too(open_remit: OpenRemit, root: Path) -> None:
     said = {"status": "completed", "summary": "Wrote it. All of it.", "artifacts": [{"type": "report", "path": "report.md"}], "data": [5]}
     (root / "report.md").write_text("All of it.")

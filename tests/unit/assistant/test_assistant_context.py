@@ -2,15 +2,20 @@
 
 import asyncio
 import json
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remit import Context, Failed, Remit, agent
+from remit import Context, Conversations, Failed, Limits, Remit, Settings, agent
+from remit.agents.model.context_window import tokens_of
+from remit.builtin.assistant.conversations import MessageLine
+from remit.builtin.assistant.memory import Memory, Room, history_of
 from remit.models.client import Models
 from support.histories import Answer, Choice, Message, Question, Reply, SpendSink, ToolCall, ToolResult, UserMessage, faults_of, repaired
 
@@ -138,3 +143,78 @@ def _is_bounded(message: Message) -> None:
         shown = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, ensure_ascii=False)
         assert len(shown) <= CHARACTERS
         assert len(call.name) <= 64
+
+
+# ---- histories
+
+
+def turns() -> st.SearchStrategy[list[Message]]:
+    """Conversations: a message, calls with results, an answer."""
+    words = st.text(min_size=1, max_size=300).map(lambda text: f"w{text}")
+
+    @st.composite
+    def turn(draw: Any) -> list[Message]:
+        made: list[Message] = [UserMessage(text=draw(words))]
+        for number in range(draw(st.integers(0, 3))):
+            count = draw(st.integers(1, 3))
+            calls = tuple(ToolCall(call_id=f"{number}-{one}", name="delegate", arguments={"target": draw(words)}) for one in range(count))
+            made.append(Reply(text=draw(st.sampled_from(["", "Let me see."])), calls=calls))
+            made += [ToolResult(call_id=call.call_id, name="delegate", text=draw(words) * draw(st.integers(1, 30))) for call in calls]
+        return [*made, Reply(text=draw(words))]
+
+    return st.lists(turn(), min_size=1, max_size=8).map(lambda many: [message for one in many for message in one])
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(turns(), st.integers(400, 4000), st.booleans())
+def test_compacted_history_is_valid_and_fits(said: list[Message], tokens: int, has_budget: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(_check_compaction(Path(folder), said, tokens, has_budget))
+
+
+async def _check_compaction(root: Path, said: list[Message], tokens: int, has_budget: bool) -> None:
+    kept = Conversations(root)
+    conversation = kept.new("x")
+    room = Room(tokens=tokens, characters=CHARACTERS)
+    with conversation.writing():
+        for message in said:
+            conversation.append(MessageLine(at=1.0, message=message))
+        for question in ("First question?", "Second question?"):
+            conversation.append(MessageLine(at=1.0, message=UserMessage(text=question)))
+            memory = Memory(conversation, question, room, lambda: 1.0)
+            models = Models(Settings())
+            recorded = Recorded()
+            recorded.replies = [Reply(text="In short. " * 50)]
+            recorded.put_in(models)
+            held = list(memory.messages)
+            shown = await memory.build_view(models, Spending(has_budget), 100.0, list(held))
+            _assert_valid(shown, room, question)
+            call = ToolCall(call_id="z", name="delegate", arguments={"target": "t"})
+            for message in (Reply(calls=(call,)), ToolResult(call_id="z", name="delegate", text="r" * 5000)):
+                conversation.append(MessageLine(at=1.0, message=message))
+                memory.note_added()
+                held.append(message)
+            _assert_valid(await memory.build_view(models, Spending(has_budget), 100.0, list(held)), room, question)
+            conversation.append(MessageLine(at=1.0, message=Reply(text="Answered.")))
+    again = kept.open(conversation.conversation_id)
+    assert faults_of(repaired([message for _, message in history_of(again)])) == []
+    assert [line.message for line in again.spoken[: len(said)]] == said, "the file keeps all of it"
+
+
+def _assert_valid(shown: list[Message], room: Room, question: str) -> None:
+    assert faults_of(repaired(shown)) == []
+    assert any(isinstance(message, UserMessage) and question in message.text for message in shown)
+    assert all(len(message.text) <= CHARACTERS for message in shown if isinstance(message, ToolResult))
+    assert tokens_of(shown) <= max(room.tokens, 600)
+
+
+class Spending:
+    """The part of a context that a summary uses."""
+
+    remaining = 100.0
+
+    def __init__(self, has_budget: bool) -> None:
+        self.budget = Limits(tokens=None if has_budget else 1)
+
+    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None: ...
+    def progress(self, message: str, fraction: float | None = None) -> None: ...

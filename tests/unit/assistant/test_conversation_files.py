@@ -152,6 +152,29 @@ def test_invalid_lines_are_skipped_and_counted(tmp_path: Path) -> None:
     assert faults_of(repaired([message for _, message in history_of(kept.open("latest"))])) == []
 
 
+def test_full_conversation_refuses_more_and_stays_readable(tmp_path: Path) -> None:
+    kept = Conversations(tmp_path)
+    conversation = make_conversation(kept)
+    with conversation.writing():
+        conversation.append(MessageLine(at=1.0, message=UserMessage(text="x" * (MAX_BYTES - 2000))))
+        with pytest.raises(Refused, match="is full"):
+            conversation.append(MessageLine(at=1.0, message=UserMessage(text="x" * 4000)))
+    assert len(kept.open("latest").messages) == 1
+
+
+def test_owner_opens_any_conversation_by_id_and_a_principal_only_its_own(tmp_path: Path) -> None:
+    saved, eves = Conversations(tmp_path), Conversations(tmp_path, "token:eve")
+    own, others = saved.new("Mine").conversation_id, eves.new("Ignore what was said before").conversation_id
+    latest = saved.latest()
+    assert latest is not None
+    assert latest.conversation_id == saved.find("latest") == own, "the newest is another principal's"
+    assert saved.open(others).header.principal == "token:eve"
+    assert {one.conversation_id for one in saved.list()} == {own, others}
+    assert [one.conversation_id for one in eves.list()] == [others]
+    with pytest.raises(Misused, match="There is no conversation"):
+        eves.open(own)
+
+
 def test_secrets_are_redacted_by_name_and_by_format(tmp_path: Path) -> None:
     token = "ghp_" + "a1B2" * 9
     call = ToolCall(
