@@ -175,6 +175,7 @@ def _print_one(spec: AgentSpec, document: dict[str, Any], project: Project) -> N
     is_open = definition is not None and definition.kind is Kind.PROFILE
     shown = {name: value for name, value in document.items() if name not in ("parameters", "output_schema", "built_in")}
     shown |= {"kind": _kind(spec, definition), "source": project.inside(spec.source)}
+    shown |= {name: duration(shown[name]) for name in ("timeout", "maximum", "idle") if shown[name] is not None}
     shown["missing"] = str(why_unavailable(definition)) if definition is not None and is_open else ""
     say_document(shown)
     properties, required = spec.parameters_schema.get("properties", {}), spec.parameters_schema.get("required", [])

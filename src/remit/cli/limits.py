@@ -6,10 +6,17 @@ from typer import Argument
 
 from remit.cli.exits import Exit
 from remit.cli.project import Project
+from remit.cli.render import duration, say, say_table
 from remit.core.adaptive import SAMPLES, learned_limits
 from remit.core.agents import AgentSpec
 from remit.core.errors import Misused
 from remit.core.ports import Store
+
+USES = {
+    "off": "not sought",
+    "observe": 'noted with a delegation, and not used (adaptive_limits = "on" uses them)',
+    "on": "used unless the caller or the agent sets one",
+}
 
 
 def limits(project: Project, agent: Annotated[str | None, Argument(metavar="AGENT", help="Only this agent.")] = None) -> Exit:
@@ -24,7 +31,16 @@ def limits(project: Project, agent: Annotated[str | None, Argument(metavar="AGEN
             if agent in (None, name) and store is not None:
                 found += _look(store, name, None if known is None else known.spec, project)
     empty = f"No agent has completed a run yet, so nothing was learned (adaptive_limits is {mode})."
-    return project.answer({"adaptive_limits": mode, "agents": found}, None if found else empty)
+    document = {"adaptive_limits": mode, "agents": found}
+    text = (lambda: _print(mode, found)) if found else empty
+    return project.answer(document, text)
+
+
+def _print(mode: str, found: list[dict[str, Any]]) -> None:
+    times = ("timeout", "learned_timeout", "idle", "learned_idle")
+    rows = [{**one, **{name: "" if one[name] is None else duration(one[name]) for name in times}} for one in found]
+    say_table([{name.replace("_", " "): value for name, value in row.items()} for row in rows], shrinking=("why",))
+    say(f"\nadaptive_limits is {mode}: learned limits are {USES[mode]}.")
 
 
 def _look(store: Store, name: str, spec: AgentSpec | None, project: Project) -> list[dict[str, Any]]:

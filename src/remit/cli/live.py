@@ -86,7 +86,7 @@ class Lines(Silence):
                 if record.result is not None and record.state is not State.COMPLETED:
                     lines.append((record.settled_at, record.agent, record.session_id, f"{record.state}. {gist_of(record.result)}"))
         for at, agent, session_id, text in sorted(lines):
-            say_aside(f"{at - self._began:7.2f} s  {agent} ({short(session_id)}): {one_line(text, 160)}")
+            say_aside(f"{max(0.0, at - self._began):7.2f} s  {agent} ({short(session_id)}): {one_line(text, 160)}")
 
 
 class Outcome(NamedTuple):

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ from typer import Argument, Option
 from remit.cli.arguments import Session
 from remit.cli.exits import Exit
 from remit.cli.project import Project, find_session
-from remit.cli.render import harmless, json_text, say_aside, say_table
+from remit.cli.render import harmless, moment, say_aside, say_table
 from remit.core.errors import Misused
 from remit.policy.audit import entries
 from remit.policy.rule_check import check_rules, known_actions, known_facts, schema_text
@@ -130,16 +131,24 @@ def _row(entry: dict[str, Any]) -> dict[str, str]:
     who, on_behalf = entry.get("caller") or entry.get("principal") or "", entry.get("on_behalf")
     facts = found if isinstance(found := entry.get("facts"), dict) else {}
     on = next((f" {facts[name]}" for name in ("path", "url", "host", "command", "language") if facts.get(name)), "")
-    other = {name: value for name, value in entry.items() if name not in ("number", "at", "event", "principal", "because")}
+    other = [f"{name} {value}" for name, value in entry.items() if name not in ("number", "at", "event", "principal", "because", "sha256")]
     strict = f" (strict: {entry['strict']})" if "strict" in entry else ""
     is_decision = entry.get("event") in ("decided", "asked")
     rules = entry.get("rules")
     return {
         "no.": str(entry["number"]),
-        "at": str(entry.get("at"))[:19].replace("T", " "),
+        "at": _local(str(entry.get("at"))),
         "verdict": f"{entry.get('verdict')}{strict}" if is_decision else str(entry.get("event")),
         "who": f"{who} for {on_behalf}" if on_behalf else str(who),
-        "what": f"{entry.get('action')}{on}" if is_decision else json_text(other),
+        "what": f"{entry.get('action')}{on}" if is_decision else ", ".join(other),
         "rule": ", ".join(map(str, rules)) if isinstance(rules, list) else "",
         "because": str(entry.get("because", "")),
     }
+
+
+def _local(at: str) -> str:
+    """Local time, like every listing; the log itself is in UTC."""
+    try:
+        return moment(datetime.fromisoformat(at).timestamp())
+    except ValueError:
+        return at

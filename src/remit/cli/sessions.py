@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Annotated, Any
@@ -40,7 +41,7 @@ from remit.cli.render import (
     when,
 )  # fmt: skip
 from remit.cli.results import event_document, print_return, record_document, say_document
-from remit.cli.tree import Node, View, draw, forest, state_mark
+from remit.cli.tree import GONE_MARK, Node, View, draw, forest, state_mark
 from remit.core.errors import Misused, RemitError
 from remit.core.events import STEPS, Event, EventKind
 from remit.core.ports import Store
@@ -252,28 +253,35 @@ def _watch(store: Store, delegations: LiveDelegations) -> None:
             seen = store.change_stamp()
             if seen != stamp or time.monotonic() - drawn_at > REDRAW_SECONDS:
                 stamp, drawn_at = seen, time.monotonic()
-                live.update(_picture(delegations.lines(time.time())[: console().height - 5]), refresh=True)
+                live.update(_picture(delegations.lines(time.time()), console().height - 5), refresh=True)
             time.sleep(LOOK_SECONDS)
 
 
-def _picture(lines: list[tuple[Record, int, dict[str, Any]]]) -> "RenderableType":
-    """The table of delegations, with the reason of those that are stuck."""
+def _picture(lines: list[tuple[Record, int, dict[str, Any]]], height: int | None = None) -> "RenderableType":
+    """The table of delegations, the reasons of those that are stuck, and the total. `height`: at most so many delegations and reasons."""
     if not lines:
         return Text("Nothing is queued or running; waiting.", style="dim")
+    stuck_for = Counter(now["stuck"] for _, _, now in lines if now["stuck"])
+    notes = [Text(f"! {count(number, 'delegation')}: {why}", style="bold red") for why, number in stuck_for.items()]
+    shown = lines if height is None else lines[: max(1, height - len(notes))]
+    more = f"; {len(lines) - len(shown)} more do not fit" if len(shown) < len(lines) else ""
     is_roomy = console().width >= ROOMY_COLUMNS
     rows = [
         {
-            "agent": Text("  " * indent).append_text(state_mark(record.state, None)).append(f" {one_line(record.agent, 40)}", style="bold"),
+            "agent": Text("  " * indent)
+            .append_text(GONE_MARK if now["stuck"] else state_mark(record.state, None))
+            .append(f" {one_line(record.agent, 40)}", style="bold"),
             "session": record.session_id if is_roomy else short(record.session_id),
-            "doing": now["stuck"] or now["doing"],
+            "doing": now["doing"],
             "age": duration(now["age"]),
             "left": Text(duration(now["left"]), style="yellow" if now["left"] < 5 else ""),
             "heard": f"{duration(now['heard'])} ago" if is_roomy else "",
             "spent": spent(now["tokens"], now["cost"]),
         }
-        for record, indent, now in lines
+        for record, indent, now in shown
     ]
-    return Group(table(rows, shrinking=("doing",)), Text(f"{count(len(lines), 'delegation')} queued or running", style="dim"))
+    total = Text(f"{count(len(lines), 'delegation')} queued or running{more}", style="dim")
+    return Group(table(rows, shrinking=("doing",)), *notes, total)
 
 
 # ---- history

@@ -25,7 +25,7 @@ from remit.core.routing import check_language
 if TYPE_CHECKING:
     from remit.board.outcome import Outcome
 
-HIDDEN = ("project_number", "project_name", "title", "status", "standing", "waits_for", "run", "archived")
+HIDDEN = ("project_number", "project_name", "title", "status", "standing", "waits_for", "run", "archived", "plan_versions")
 """Fields of a task that are shown otherwise, or are the board's own."""
 DELEGATIONS_SHOWN = 5
 MEANT_FOR_BOARD = ("list", "ls", "show", "status")
@@ -168,6 +168,7 @@ def show_task(project: Project, board: Board, text: str) -> Exit:
             for name in ("dependencies", "needed_by", "parts")
             if document.get(name)
         }
+        named["review"] = document["review"].removeprefix("review: ")
         say_document({name: value for name, value in document.items() if name not in HIDDEN} | named)
 
     return project.answer(document, shown)

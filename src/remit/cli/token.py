@@ -1,6 +1,7 @@
 """`remit token`: tokens for callers of `remit serve`. A running server sees changes at once."""
 
 import getpass
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from typer import Argument, Option
@@ -8,7 +9,7 @@ from typer import Argument, Option
 from remit.cli import arguments
 from remit.cli.exits import Exit
 from remit.cli.project import Project
-from remit.cli.render import json_text, say_aside
+from remit.cli.render import duration, moment, say_aside, say_table
 from remit.core.deadline import SYSTEM_CLOCK, iso
 from remit.policy.audit import note_access
 from remit.server.tokens import Grants, Permission, Token, Tokens
@@ -58,8 +59,13 @@ def new(
 
 def token(project: Project) -> Exit:
     """List the tokens of callers of `remit serve`; `remit token new` creates one, `remit token revoke` ends one."""
-    found = [_document(one) for one in Tokens(project.folder).all()]
-    return project.answer({"tokens": found}, None if found else "There are no tokens. Create one: remit token new NAME")
+    found = Tokens(project.folder).all()
+    rows = [
+        {"name": one.name, "id": one.token_id, "for": _scope(one), "created": moment(one.created_at), "state": _state(one, moment)}
+        for one in found
+    ]
+    empty = "There are no tokens. Create one: remit token new NAME"
+    return project.answer({"tokens": [_document(one) for one in found]}, (lambda: say_table(rows, shrinking=("for",))) if rows else empty)
 
 
 def revoke(project: Project, names: Annotated[list[str], Argument(metavar="NAME", help="Names or ids of tokens.")]) -> Exit:
@@ -86,12 +92,11 @@ def _write_audit(project: Project, event: str, token: "Token") -> None:
 
 def _document(token: "Token") -> dict[str, Any]:
     grants = token.grants.to_dict()
-    expires_at, now = token.grants.expires_at, SYSTEM_CLOCK.wall()
-    holds = "holds" if expires_at is None else f"until {iso(expires_at)}"
+    expires_at = token.grants.expires_at
     return {
         "name": token.name,
         "id": token.token_id,
-        "state": token.fault(now) or holds,
+        "state": _state(token, iso),
         "created_at": iso(token.created_at),
         "expires_at": None if expires_at is None else iso(expires_at),
         "revoked_at": None if token.revoked_at is None else iso(token.revoked_at),
@@ -99,7 +104,21 @@ def _document(token: "Token") -> dict[str, Any]:
     }
 
 
+def _state(token: "Token", words_of: Callable[[float], str]) -> str:
+    expires_at = token.grants.expires_at
+    return token.fault(SYSTEM_CLOCK.wall()) or ("holds" if expires_at is None else f"until {words_of(expires_at)}")
+
+
 def _scope(token: "Token") -> str:
-    """The permissions as short text."""
-    grants = {name: value for name, value in token.grants.to_dict().items() if value and name not in ("permissions", "doing")}
-    return "; ".join(["/".join(sorted(token.grants.permissions)), *(f"{name} {json_text(value)}" for name, value in grants.items())])
+    """The permissions and limits as short text."""
+    limits = {name: value for name, value in token.grants.to_dict().items() if value and name not in ("permissions", "doing", "expires_at")}
+    said = [f"{name.removesuffix('_seconds').replace('_', ' ')} {_words(name, value)}" for name, value in limits.items()]
+    return "; ".join(["/".join(sorted(token.grants.permissions)), *said])
+
+
+def _words(name: str, value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_words(key, limit)}" for key, limit in value.items() if limit is not None)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return duration(value) if name.endswith("seconds") else f"{value:g}"
