@@ -276,6 +276,7 @@ async def test_long_conversation_is_compacted_for_the_model_and_stored_whole(tmp
         records = await remit.history(limit=100)
         *_, last = (request for request in models.requests if "keep the memory" not in request.system)
     assert "SUMMARY: the person counts." in last.messages[1].text
+    assert "Number 0." in last.text
     assert "Number 7." in last.messages[-1].text
     assert len(last.messages) < 14
     saved = Conversations(tmp_path).open(conversation or "")
