@@ -60,6 +60,54 @@ async def test_killed_owner_leaves_no_process_and_its_tree_is_settled(tmp_path: 
         assert list((project / ".remit" / "run").glob("*.sock")) == [], "sockets of the dead process are removed"
 
 
+RESUMED = """
+import json, subprocess, sys, time
+from pathlib import Path
+from remit import agent, run
+LOG = Path(__file__).parents[2] / "log"
+
+def note(words):
+    with LOG.open("a") as file:
+        file.write(words + "\\n")
+
+@agent("boss", isolation="process", timeout=60, resumable=True)
+def boss() -> list:
+    words = [sys.executable, "-m", "remit", "delegate", "step", "number=1", "--json"]
+    first = json.loads(subprocess.run(words, capture_output=True, text=True).stdout)["data"]
+    return [first, run("step", root="/", number=2).data, run("step", root="/", number=3).data]
+
+@agent("step", isolation="process", timeout=60, resumable=True)
+def step(number: int) -> int:
+    note(f"began {number}")
+    if number == 3 and LOG.read_text().count("began 3") == 1:
+        time.sleep(50)
+    note(f"ended {number}")
+    return number * 10
+"""
+
+
+async def test_finished_children_are_not_repeated_after_kill_9(tmp_path: Path) -> None:
+    """With the CLI and with the library, a repeated caller finds its finished children by their requests."""
+    project = tmp_path / "project"
+    (project / ".remit" / "agents").mkdir(parents=True)
+    (project / ".remit" / "agents" / "tree.py").write_text(RESUMED)
+    log = project / "log"
+    words = [sys.executable, "-m", "remit", "delegate", "boss", "--json"]
+    owner = await asyncio.create_subprocess_exec(*words, cwd=project, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        await until(lambda: log.exists() and "began 3" in log.read_text())
+    finally:
+        owner.send_signal(signal.SIGKILL)
+        await owner.wait()
+    async with Remit.open(project) as remit:
+        (boss,) = [r for r in await remit.history() if r.agent == "boss"]
+        result = await remit.result(boss.session_id, wait_seconds=30)
+        assert result is not None
+        assert result.data == [10, 20, 30], result
+        assert len(await remit.tree(boss.session_id)) == 4
+    assert log.read_text().split("\n") == ["began 1", "ended 1", "began 2", "ended 2", "began 3", "began 3", "ended 3", ""]
+
+
 async def _until_deep(project: Path) -> None:
     path = project / ".remit" / "remit.db"
     await until(path.exists)

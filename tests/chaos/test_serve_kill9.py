@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from serve_load import APIS, KINDS, LoadTask, Place, is_running, pids_noted, project, runs_noted
 
 from remit import EventKind, SqliteStore
+from support.apis.client import ended
 from support.lab import rounds
 
 sys.path.append(str(Path(__file__).parents[1] / "integration"))
@@ -127,3 +129,69 @@ def _is_on_record_once(root: Path, load_tasks: list[LoadTask]) -> None:
                 assert [one.number for one in load_task.heard if one.kind == "data"] == chunks, load_task
     finally:
         store.close()
+
+
+# ---- remote agents
+
+
+async def test_killed_remote_agents_and_servers_lose_no_work_silently(place: Place) -> None:
+    """A killed agent causes AGENT_UNAVAILABLE, or a safe retry on another agent. The work of a killed server is settled and found again,
+    and its agents register again."""
+    address, options = f"unix:{place.root}/.remit/run/grpc.sock", ("--http", f"127.0.0.1:{place.port}")
+    with contextlib.ExitStack() as ends:
+        with serving(place.root, *options) as server:
+            first = await _remote(ends, address)
+            begun = {name: await _begun(place, name, "first") for name in ("once", "again")}
+            assert sorted([await _line(first), await _line(first)]) == ["order again", "order once"]
+            second = await _remote(ends, address)
+            first.kill()
+            assert await _line(second) == "order again"
+            (place.root / "first").touch()
+            seen = {name: await _ended(place, task_id) for name, task_id in begun.items()}
+            assert (seen["once"].status, seen["once"].stop_reason, seen["once"].code) == ("failed", "unavailable", "AGENT_UNAVAILABLE")
+            assert (seen["again"].status, seen["again"].data) == ("completed", {"by": second.pid})
+
+            begun = {name: await _begun(place, name, "second") for name in ("once", "again")}
+            assert sorted([await _line(second), await _line(second)]) == ["order again", "order once"]
+            server.process.kill()
+            await asyncio.to_thread(server.process.wait)
+        with serving(place.root, *options):
+            assert await _line(second) == "welcome"
+            for name, task_id in begun.items():
+                seen_after = await _ended(place, task_id)
+                assert (seen_after.status, seen_after.stop_reason, seen_after.code) == ("partial", "crashed", "AGENT_CRASHED")
+                assert await _begun(place, name, "second") == task_id  # the key does not start a new task
+            (place.root / "third").touch()
+            third = await _begun(place, "once", "third")
+            assert (await _ended(place, third)).data == {"by": second.pid}
+
+
+async def _remote(ends: contextlib.ExitStack, address: str) -> Any:
+    program = str(Path(__file__).with_name("remote_worker.py"))
+    process = subprocess.Popen([sys.executable, program, address], stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220 - starts immediately
+    ends.callback(_end, process)
+    assert await _line(process) == "welcome"
+    return process
+
+
+def _end(process: Any) -> None:
+    process.kill()
+    process.wait(10)
+    process.stdout.close()
+
+
+async def _line(process: Any) -> str:
+    line = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), 30)
+    return str(line).strip()
+
+
+async def _begun(place: Place, operation: str, key: str) -> str:
+    """The work lasts until the project has a file with the name of the key."""
+    async with place.client("grpc") as api:
+        asked = {"target": "far", "operation": operation, "parameters": {"until": str(place.root / key)}, "key": f"{key}-{operation}"}
+        return await api.execute(asked)
+
+
+async def _ended(place: Place, task_id: str) -> Any:
+    async with place.client("http") as api:
+        return await ended(api, task_id)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from remit import EventKind, Handle, Remit, Return, State, Status
+from remit import EventKind, Handle, Remit, Return, State, Status, StopReason
 from support.lab import is_lab, rounds
 from support.temporal_cluster import HEARTBEAT, Cluster, cluster
 from support.temporal_server import TemporalServer, temporal_server
@@ -125,6 +126,41 @@ async def test_worker_killed_at_any_moment_loses_and_repeats_nothing(temporal: T
     assert wrong == []
     if is_lab():
         assert [f"{phase}, {agent}" for phase in PHASES for agent in ("again", "once") if not met[f"{phase}, {agent}"]] == []
+
+
+async def cancel_while_taken_over(made: Cluster, seed: int) -> list[str]:
+    """Kill or drain one of two workers, and cancel each delegation at a seeded moment until the other one has taken all of them over."""
+    chance = random.Random(seed)
+    faults: list[str] = []
+    async with made.restarting(2, slots=3), made.open() as remit:
+        handles = [(agent, await remit.start(agent, seconds=chance.uniform(0.5, 3), timeout=100)) for agent in ("again", "once") * 2]
+        await made.until("begin", 2)
+        await asyncio.sleep(chance.uniform(0, 0.5))
+        made.workers[0].send(chance.choice((signal.SIGKILL, signal.SIGSTOP)))
+
+        async def cancelled(agent: str, handle: Handle) -> None:
+            await asyncio.sleep(chance.uniform(0, HEARTBEAT + 2))
+            await remit.cancel(handle.session_id, "not wanted")
+            result = await handle.result()
+            if result.stop_reason is not StopReason.CANCELLED:
+                faults.append(await checked(remit, result, agent))
+            elif (await remit.describe(handle.session_id)).result != result:
+                faults.append(f"{agent}: the record has another outcome")
+
+        await asyncio.gather(*(cancelled(agent, handle) for agent, handle in handles))
+        made.workers[0].kill()
+        faults += await made.wrong(remit, *(handle for _, handle in handles))
+    return [f"seed {seed}: {fault}" for fault in faults if fault]
+
+
+@pytest.mark.timeout(1500 if is_lab() else 120)
+async def test_delegations_cancelled_during_a_takeover_end_once(temporal: TemporalServer, forks: WorkerForks, tmp_path: Path) -> None:
+    async def one(seed: int) -> list[str]:
+        with cluster(tmp_path / f"seed{seed}", temporal.address, forks, AGENTS) as made:
+            return await cancel_while_taken_over(made, seed)
+
+    for seed in range(0, rounds(2, lab=30), 2):
+        assert await asyncio.gather(one(seed), one(seed + 1)) == [[], []]
 
 
 async def reached(phase: str, made: Cluster, remit: Remit, session_id: str) -> None:

@@ -83,6 +83,13 @@ def test_only_named_files_are_committed_and_staged_changes_stay_staged(repositor
     assert git(repository, "ls-files", "-s", "other.py") == before
 
 
+def test_commit_has_the_users_name_and_the_session(repository: Path) -> None:
+    commit(repository, [put(repository, "a.md")], "task 7: complete research", session_id=SESSION)
+    assert git(repository, "log", "-1", "--format=%an <%ae>|%s|%(trailers:key=Session,valueonly)").strip() == (
+        f"Ada <ada@example.com>|task 7: complete research|{SESSION}"
+    )
+
+
 def test_nothing_to_commit_is_not_an_error(repository: Path) -> None:
     os.utime(repository / "README.md", (1, 1))
     assert commit(repository, ["README.md"], "task 1: x") == CommitResult()

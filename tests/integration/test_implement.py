@@ -228,6 +228,14 @@ async def test_agent_cannot_mark_other_phases_completed(tmp_path: Path) -> None:
     assert "A note of the agent." in (tmp_path / PLAN_PATH).read_text()
 
 
+async def test_refused_implement_leaves_the_task_unchanged(tmp_path: Path) -> None:
+    board = made_project(tmp_path, in_git=False)
+    async with Remit.open(tmp_path, agents=Worker().agents(), recover=False, policy="forbid(principal, action, resource);") as remit:
+        outcome = await implement(remit, board, 1)
+    assert outcome.stop_reason == "refused"
+    assert (entry(board)["status"], markers(board)[0]) == ("planned", "NOT STARTED")
+
+
 def with_tasks(board: Board, *tasks: Task) -> None:
     with board.change() as draft:
         draft.state = draft.state.with_tasks(tasks)

@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
@@ -30,7 +32,7 @@ from remit.core.record import Spending
 from remit.stores import postgres
 from remit.stores.postgres import PostgresStore
 from remit.stores.rows import COLUMNS, TABLES, Row, row_of
-from remit.testing.store_samples import outcome, record
+from remit.testing.store_samples import outcome, record, said
 from support import cli
 from support.network import Proxy
 from support.postgres import PostgresServer, new_schema, postgres_server
@@ -274,6 +276,47 @@ def test_copy_into_another_record_is_refused(tmp_path: Path, server: str, to: st
     assert ("--schema NAME" if to == "postgres" else f"mv {database} ") in refused.stderr
     with contextlib.closing(SqliteStore(database) if to == "sqlite" else PostgresStore(server, schema=schema)) as target:
         assert [sorted(target.rows(table)) for table in TABLES] == before
+
+
+@pytest.mark.parametrize("to", ["postgres", "sqlite"])
+def test_copy_that_is_killed_is_completed_by_the_next(tmp_path: Path, server: str, to: str) -> None:
+    """Nothing is lost, nothing is there twice, and the source stays as it is."""
+    schema, settings = new_schema(), tmp_path / "remit.toml"
+    assert cli.run("delegate", "worker.list_files", cwd=tmp_path).code == 0  # the database is this user's own
+    with contextlib.closing(SqliteStore(tmp_path / ".remit" / "remit.db")) as file:
+        numbers = range(9_000)
+        file.apply([RecordDelegation(record(n, caller_info=CallerInfo("token:one"))) for n in numbers])
+        file.apply([write for n in numbers for write in (said(n, 8, chunk=n), outcome(n, chunks=1))])
+    there = PostgresStore(server, schema=schema)
+    if to == "sqlite":
+        assert cli.run("store", "copy", "--to", server, "--schema", schema, cwd=tmp_path).code == 0
+        settings.write_text(f'[store]\nurl = "{server}"\nschema = "{schema}"\n')
+        (tmp_path / ".remit" / "remit.db").unlink()
+    words = ["--to", "sqlite"] if to == "sqlite" else ["--to", server, "--schema", schema]
+    kills = 0
+    for least in (1, 3_000):
+        process = subprocess.Popen([sys.executable, "-I", "-m", "remit", "store", "copy", *words], cwd=tmp_path, stdout=subprocess.DEVNULL)
+        while process.poll() is None and copied(tmp_path, None if to == "sqlite" else there) < least:
+            time.sleep(0.002)
+        process.kill()
+        kills += process.wait() == -signal.SIGKILL
+    assert kills
+    assert cli.run("store", "copy", *words, cwd=tmp_path).code == 0
+    with contextlib.closing(there), contextlib.closing(SqliteStore(tmp_path / ".remit" / "remit.db")) as file:
+        for table in TABLES:
+            assert sorted(file.rows(table)) == sorted(there.rows(table))
+        assert file.count() == 9_001
+        assert file.spent("token:one") == there.spent("token:one") == Spending(9_000, 108_000, 4_500.0, 1000.0)
+
+
+def copied(root: Path, there: PostgresStore | None) -> int:
+    if there is not None:
+        return there.count()
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{root}/.remit/remit.db?mode=ro", uri=True)) as connection:
+            return int(connection.execute("SELECT count(*) FROM delegations").fetchone()[0])
+    except sqlite3.Error:
+        return 0
 
 
 def test_schema_of_an_older_remit_is_migrated_once(server: str) -> None:

@@ -114,6 +114,14 @@ def test_removed_setting_says_what_to_do_instead(tmp_path: Path, key: str, value
         assert str(refused.value).startswith(place)
 
 
+@pytest.mark.parametrize("value", ["unix", "unix:/run/remit.sock"])
+def test_removed_unix_socket_of_http_says_what_to_do_instead(tmp_path: Path, value: str) -> None:
+    for one in ({"environ": {"REMIT_SERVE__HTTP": value}}, {"serve": {"http": value}}, {"toml": f"[serve]\nhttp = {value!r}"}):
+        with pytest.raises(Misused, match=r"serve\.http = 'unix.*' was removed\. Write HOST:PORT.*gRPC still.*reverse proxy"):
+            load(tmp_path, **one)  # type: ignore[arg-type]
+    assert load(tmp_path, f"[serve]\ngrpc = {value!r}").serve.grpc == value
+
+
 def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(Misused) as caught:
         load(tmp_path, "cycles = 'x'\nslots_total = -1", {"REMIT_MAX_DEPTH": "deep"}, queue_limit="long")

@@ -37,6 +37,7 @@ NameOrNone = Annotated[Name | None, BeforeValidator(_none)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(_one_or_several)]
 Address = Annotated[str | None, Field(pattern=r"^https?://[^/@\s]+(/\S*)?$"), BeforeValidator(_none)]
 Listening = Annotated[str, Field(pattern=r"^(unix|unix:\S.*|\S+:\d{1,5})$")]
+HostAndPort = Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")]
 Api = Literal["grpc", "http", "a2a", "mcp", "metrics"]
 BuiltinAgents = Literal["worker", "researcher", "coder", "compose", "roles", "assistant"]
 _VARIABLE = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)
@@ -141,7 +142,7 @@ class ServeSettings(NamedTuple):
     apis: Annotated[tuple[Api, ...], BeforeValidator(_one_or_several)] = get_args(Api)
     grpc: Listening = "unix"
     """Where gRPC listens: `unix` (a socket of this project that only its owner can open), `unix:PATH`, or HOST:PORT."""
-    http: Listening = "127.0.0.1:7411"
+    http: HostAndPort = "127.0.0.1:7411"
     """Where HTTP, A2A, MCP and the metrics listen: HOST:PORT. Port 0: any free port."""
     public_url: Address = None
     """Public address for the A2A card; None: the listening address."""

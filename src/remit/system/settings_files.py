@@ -46,6 +46,11 @@ REMOVED: Mapping[Key, str] = {
     ("serve", "push_inside"): "A2A push notifications were removed, too; follow a task by its stream",
 }
 """Settings of earlier versions, with what to do instead."""
+REMOVED_VALUES: Mapping[tuple[Key, str], str] = {
+    (("serve", "http"), "unix"): "Write HOST:PORT, such as 127.0.0.1:7411. gRPC still listens on a Unix socket; a reverse proxy can "
+    "put HTTP on one"
+}
+"""Values of earlier versions, by setting and what they begin with up to a colon, with what to do instead."""
 
 
 def file_layers(trust: ProjectTrust) -> list[Layer]:
@@ -146,11 +151,11 @@ def _unlimited(limits: Limits) -> dict[str, Any]:
 
 _VARIABLE = "the name of a variable of the environment (keys are never kept in files)"
 _ADDRESS = "an address, http://HOST:PORT/… without a name or password in it"
-_LISTENING = "unix, unix:PATH or HOST:PORT"
 _PATTERNS = {
     **dict.fromkeys(("key_variable", "brave_key_variable"), _VARIABLE),
     **dict.fromkeys(("url", "searxng_url", "public_url", "otlp_url"), _ADDRESS),
-    **dict.fromkeys(("http", "grpc"), _LISTENING),
+    "grpc": "unix, unix:PATH or HOST:PORT",
+    "http": "HOST:PORT, such as 127.0.0.1:7411",
 }
 
 
@@ -191,6 +196,8 @@ def _fault(found: dict[str, Any], layer: Layer) -> str:
     elif found["type"] == "string_too_short":
         demand = "text that is not empty"
     elif found["type"] == "string_pattern_mismatch":
+        if (advice := REMOVED_VALUES.get((location, found["input"].partition(":")[0]))) is not None:
+            return f"{source}: {key} = {found['input']!r} was removed. {advice}"
         demand = _PATTERNS.get(location[-1], f"text of the form {found['ctx']['pattern']}")
     # A key in place of its variable's name, or a password in a URL, is not repeated on the screen.
     text = str(found["input"])

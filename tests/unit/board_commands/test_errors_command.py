@@ -13,7 +13,7 @@ from remit import errors_to_task as errors
 from remit.board.error_tasks import _record, find_errors, ids_of, note_fixed, settle_ledger
 from remit.core.deadline import iso
 from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence, Fix
-from remit.testing import Scripted
+from remit.testing import Scripted, answer
 
 PLAN = "# Plan\n\n### Phase 1: Fix it [NOT STARTED]\n- **Goal**: fixed\n- **Tasks**:\n  - [ ] fix\n- **Timing**: 1 hour\n"
 
@@ -102,6 +102,19 @@ async def test_concurrent_runs_create_no_task_for_the_same_errors(tmp_path: Path
         assert len(ids_of(task)) == 1
         with pytest.raises(Refused, match="was just created for these errors"):
             _record(board, seen_by_second_run)
+
+
+async def test_missing_plan_leaves_a_task_that_the_next_run_resumes(tmp_path: Path, ledger: ErrorLedger) -> None:
+    """The status does not advance without the artifact, and no error gets a second task."""
+    agents = agents_for(plan=answer({"status": "completed", "summary": "I planned it. In my head.", "artifacts": [], "errors": []}))
+    async with Remit.open(tmp_path, agents=agents) as remit:
+        outcome = await errors(remit, Board(tmp_path))
+    assert (outcome.status, outcome.task_status, outcome.errors[0].code) == ("failed", "PLANNING", "FILE_NOT_FOUND")
+    assert {entry.fix_task_ref for entry in ledger.entries()} == {1}
+    async with Remit.open(tmp_path, agents=agents_for()) as remit:
+        outcome = await errors(remit, Board(tmp_path))
+    assert (outcome.task_number, outcome.task_status) == (1, "PLANNED")
+    assert len(Board(tmp_path).look().state.tasks) == 1
 
 
 async def test_finished_diagnosis_is_not_repeated_after_a_crash(tmp_path: Path, ledger: ErrorLedger) -> None:

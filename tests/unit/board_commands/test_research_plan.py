@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from remit import Board, Context, Outcome, Refused, Remit, Task, agent
+from remit import Board, Context, Misused, Outcome, Refused, Remit, Task, agent
 from remit import BoardState as State
 from remit import TaskStatus as Status
 from remit import plan_task as plan
@@ -223,6 +223,18 @@ async def test_invalid_transition_is_refused_and_force_warns(tmp_path: Path) -> 
     outcome = await run_research(tmp_path, diligent, force=True)
     assert outcome.task_status == "RESEARCHED"
     assert any("--force" in words for words in outcome.warnings)
+
+
+async def test_refused_plan_leaves_the_task_unchanged(tmp_path: Path) -> None:
+    before = task(status=Status.BLOCKED, blocking_reason="waiting", started="2026-01-01T00:00:00Z")
+    board = board_with(tmp_path, before)
+    async with Remit.open(tmp_path, settings={"builtin_agents": ["worker"]}) as remit:
+        outcome = await plan(remit, board, 12)
+        with pytest.raises(Misused):
+            await plan(remit, board, 12, timeout=10**6)
+    found = the_task(tmp_path)
+    assert (outcome.stop_reason, outcome.errors[0].code) == ("refused", "INVALID_TARGET")
+    assert (found.status, found.blocking_reason, found.started) == (Status.BLOCKED, "waiting", "2026-01-01T00:00:00Z")
 
 
 async def test_status_set_by_a_person_during_the_run_wins(tmp_path: Path) -> None:
