@@ -114,8 +114,8 @@ class Memory:
         self.room = room
         self._now = now
         self._summary = conversation.compacted.summary if conversation.compacted is not None else ""
-        said = (line.message.text for line in conversation.spoken if isinstance(line.message, UserMessage) and not line.by)
-        self._first = next((text for text in said if text != message), "")
+        before = (line.message.text for line in conversation.spoken[:-1] if isinstance(line.message, UserMessage) and not line.by)
+        self._first = next(before, "")
         history = history_of(conversation)
         self.messages = [message for _, message in history]
         """The start of the exchange; the message is its last entry."""
