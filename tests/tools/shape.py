@@ -21,8 +21,8 @@ PACKAGES_NOT_COUNTED = ("core", "system")
 """Every package may use these two: their imports say nothing about the cut."""
 SMALL_LINES = 100
 LATER_LINES = 15_990
-"""Added by features since the limit of lines was set: trust and containment, compositions, cache and learned limits, tasks in parallel, many
-machines. Reported beside the whole."""
+"""Added by features since the limit of lines was set: trust and containment, compositions, cache and learned limits, tasks in parallel,
+many machines. Reported beside the whole."""
 ENTRY_POINTS = ("remit.__main__", "remit.client")
 
 
