@@ -86,7 +86,8 @@ def show(
         )
         return Exit.OK
     say(f"{record.session_id}  {record.agent}  {record.state}")
-    say_document(_facts(record, project) | {"spent": _spent([record], project).words(), "spent in all": _spent(records, project).words()})
+    alone, in_all = _spent([record], project).words(), _spent(records, project).words()
+    say_document(_facts(record, project) | {"spent": alone, "spent in all": in_all if in_all != alone else ""})
     say()
     for root in forest(records):
         console().print(draw(root, View(now=time.time(), gone=gone)))
