@@ -251,7 +251,7 @@ def _for_person(document: Mapping[str, Any]) -> dict[str, Any]:
         if value in (None, "", [], {}) or value is False:
             continue
         if isinstance(value, int | float) and not isinstance(value, bool):
-            with suppress(ValueError, OverflowError, OSError):  # otherwise it is no time: it is shown as it is
+            with suppress(ValueError, OverflowError, OSError):  # a number that is not a time is shown as it is
                 if name == "at" or name.endswith("_at"):
                     value = when(value, time.time())
                 elif name.endswith("_seconds"):
