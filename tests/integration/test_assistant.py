@@ -11,7 +11,7 @@ import assistant_harness
 import pytest
 
 from remit import Context, Conversations, Remit, Return, State, Status, StopReason, agent, ask
-from remit.testing import Call, Drip, Say, Silence
+from remit.testing import Call, Drip, Fail, Say, Silence
 from support.histories import Reply, UserMessage, faults_of, repaired
 from support.pace import allowed, until
 from support.server import OWNER, Principal, Service
@@ -222,6 +222,15 @@ async def test_interrupt_stops_the_tree_and_saves_the_conversation(tmp_path: Pat
     assert [turn.session_id for turn in again.turns][-1] == returned.session_id
 
 
+async def test_model_failure_names_the_conversation_to_continue(tmp_path: Path) -> None:
+    async with project(tmp_path, lambda request: Fail(401) if len(request.messages) < 3 else Say("Back again.")) as (remit, _):
+        returned = await ask(remit, "Hello?")
+        assert returned.status is not Status.COMPLETED
+        assert returned.errors[0].code == "AGENT_UNAVAILABLE", returned
+        conversation = returned.data["conversation"]
+        assert conversation in returned.errors[0].recommendation
+
+
 ALICE, EVE = (ServiceCall(principal=Principal(name=name), api="http") for name in ("token:alice", "token:eve"))
 
 
@@ -267,6 +276,7 @@ async def test_long_conversation_is_compacted_for_the_model_and_stored_whole(tmp
         records = await remit.history(limit=100)
         *_, last = (request for request in models.requests if "keep the memory" not in request.system)
     assert "SUMMARY: the person counts." in last.messages[1].text
+    assert "Number 0." in last.text
     assert "Number 7." in last.messages[-1].text
     assert len(last.messages) < 14
     saved = Conversations(tmp_path).open(conversation or "")

@@ -147,3 +147,10 @@ async def test_flows_are_checked_once_however_often_they_are_called(project: Pat
     async with Remit.open(project, agents=[start]) as remit:
         assert remit.directory.find("flow.level0").check({})  # type: ignore[union-attr]
         assert start.calls == []
+
+
+@pytest.mark.usefixtures("untrusted")
+def test_flow_file_of_the_project_needs_approval(project: Path) -> None:
+    (project / "elsewhere.toml").write_text(WORDS)
+    assert "elsewhere.toml is not approved" in run("run", "elsewhere.toml", "folder=notes", cwd=project).stderr
+    assert run("run", "elsewhere.toml", "folder=notes", "--trust", cwd=project).code == 0

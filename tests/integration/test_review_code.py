@@ -100,6 +100,13 @@ async def test_branch_is_reviewed_from_its_merge_base(project: Path, remit: Remi
     assert (result.data["filesChanged"], locations(result, "S307")) == (1, {("topic.py", 1)})
 
 
+@pytest.mark.parametrize("given", [{}, {"path": ".", "commit": "HEAD"}, {"diff": "staged", "session": "s"}])
+async def test_exactly_one_source_is_required(remit: Remit, given: dict[str, str]) -> None:
+    result = await review(remit, **given)
+    assert (result.status, result.errors[0].code) == (Status.FAILED, "INVALID_PARAMETERS")
+    assert "diff, path, commit, branch, session" in result.errors[0].message
+
+
 async def test_session_is_reviewed_by_its_own_principal_only(project: Path) -> None:
     @agent("changer", workspace="worktree")
     def changer(ctx: BlockingContext) -> dict[str, Any]:

@@ -149,6 +149,36 @@ async def test_child_that_declares_a_workspace_works_in_the_one_of_its_caller(pr
     assert status(project) == ""
 
 
+async def test_stopped_child_leaves_its_files_in_the_workspace_of_its_caller(project: Path) -> None:
+    children: list[Return] = []
+
+    @agent("slow", workspace="copy", timeout=1)
+    async def slow(ctx: Context) -> None:
+        (ctx.workspace / "half.md").write_text("half")
+        await asyncio.sleep(30)
+
+    async def body(ctx: Context) -> None:
+        children.append(await ctx.delegate("slow"))
+
+    result = await run_under(project, "worktree", body, slow)
+    assert [one.path for one in children[0].artifacts] == [f".remit/work/{result.session_id}/half.md"]
+
+
+async def test_what_a_child_writes_for_its_caller_empties_the_cache(project: Path) -> None:
+    @agent("list", effects=("read",), timeout=10)
+    async def names(ctx: Context) -> list[str]:
+        return sorted(os.listdir(ctx.workspace))
+
+    async def body(ctx: Context) -> list[bool]:
+        seen = []
+        for _ in range(2):
+            seen += ["child.txt" in (await ctx.delegate("list", cache=60)).data for _ in range(2)]
+            await ctx.delegate("copies")
+        return seen
+
+    assert (await run_under(project, "worktree", body, names)).data == [False, False, True, True]
+
+
 async def test_best_is_refused_where_its_candidates_would_share_a_folder(project: Path) -> None:
     children: list[Return] = []
 

@@ -29,13 +29,12 @@ async def test_show_has_the_spending_of_a_delegation_and_its_tree(tmp_path: Path
         returned = await remit.delegate("dear")
         child = (await remit.children(returned.session_id))[0].session_id
     show(tmp_path, returned.session_id)
-    output = capsys.readouterr().out
-    assert "spent     1,000 tokens, 0.25\n" in output
-    assert "in all    1,200 tokens, at least 0.25, with all delegations below" in output
+    output = " ".join(capsys.readouterr().out.split())
+    assert "spent 1,000 tokens, 0.25 " in output
+    assert "spent in all 1,200 tokens, at least 0.25 " in output
     show(tmp_path, child)
-    output = capsys.readouterr().out
-    assert "spent     200 tokens, money unknown\n" in output
-    assert "in all" not in output
+    output = " ".join(capsys.readouterr().out.split())
+    assert "spent 200 tokens, money unknown " in output
     show(tmp_path, returned.session_id, as_json=True)
     assert json.loads(capsys.readouterr().out)["spent"] == {"tokens": 1200, "cost": None}
 

@@ -168,3 +168,19 @@ async def test_search_uses_settings_and_policy_of_the_project(tmp_path: Path) ->
         ]
         assert found.summary == "searxng gave 1 result for “owls”. The first is “Owls hunt at night”."
         assert empty.errors[0].code == "INVALID_PARAMETERS"
+
+
+async def test_first_provider_that_answers_is_used(tmp_path: Path) -> None:
+    with web_server({"/search": answer(json.dumps({"results": RESULTS}))}) as server:
+        settings = Search(providers=("brave", "no-such", "searxng", "duckduckgo"), searxng_url=server.url, seconds_between=0)
+        found = await search(tmp_path, settings)
+        assert found.provider == "searxng"
+        assert "set BRAVE_API_KEY" in found.tried["brave"]
+        assert "no such provider; known are searxng, brave, duckduckgo" in found.tried["no-such"]
+        assert "duckduckgo" not in found.tried
+
+
+async def test_duckduckgo_is_asked_only_if_the_policy_allows_its_host(tmp_path: Path) -> None:
+    """Its client connects by itself, so the policy judges the name first; here it does not resolve."""
+    found = await search(tmp_path, Search(providers=("duckduckgo",), seconds_between=0))
+    assert "html.duckduckgo.com cannot be resolved" in found.tried["duckduckgo"]

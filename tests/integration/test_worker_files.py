@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from remit import Remit, Return
+from remit import Context, Remit, Return, agent
 from remit.system.edits import TEMPORARY
 
 
@@ -92,6 +92,16 @@ async def test_paths_outside_the_workspace_are_refused(remit: Remit, tmp_path: P
             assert code(done) in ("POLICY_DENIED", "INVALID_PARAMETERS", "FILE_NOT_FOUND"), (operation, done.summary)
 
 
+async def test_long_chain_of_links_is_an_error_of_the_call(remit: Remit, tmp_path: Path) -> None:
+    """An agent can make one: resolving its names one by one exceeds the depth of recursion."""
+    for number in range(1500):
+        (tmp_path / f"link{number}").symlink_to(f"link{number + 1}")
+    (tmp_path / "link1500").write_text("end")
+    assert code(await remit.delegate("worker.read_file", path="link0")) == "POLICY_DENIED"
+    assert code(await remit.delegate("worker.write_file", path="link0", content="new")) == "POLICY_DENIED"
+    assert await ask(remit, "read_file", path="link1490")
+
+
 async def test_protected_paths_are_refused_without_a_policy(tmp_path: Path) -> None:
     """The file access itself refuses them; the policy is for paths inside."""
     (tmp_path / "out").symlink_to("/etc/passwd")
@@ -109,6 +119,17 @@ async def test_protected_paths_are_refused_without_a_policy(tmp_path: Path) -> N
     assert (tmp_path / ".git" / "hooks").is_dir()
 
 
+@pytest.mark.parametrize("name", [".git", "x" * 300, "link/.git"])
+async def test_refused_write_leaves_no_new_folders(tmp_path: Path, name: str) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "link").symlink_to("..")
+    async with Remit.open(tmp_path, settings={"policy_mode": "disabled"}) as remit:
+        for parents in ("new/deep", "there/new", "there/link/new"):
+            code(await remit.delegate("worker.write_file", path=f"{parents}/{name}", content="x", create_parents=True))
+    assert set(os.listdir(tmp_path)) == {".remit", "there"}
+    assert os.listdir(tmp_path / "there") == ["link"]
+
+
 async def test_pipes_and_links_to_forbidden_files_are_refused(remit: Remit, tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("KEY=1")
     (tmp_path / "harmless.txt").symlink_to(".env")
@@ -117,6 +138,18 @@ async def test_pipes_and_links_to_forbidden_files_are_refused(remit: Remit, tmp_
     assert code(await remit.delegate("worker.read_file", path="pipe")) == "POLICY_DENIED"
     assert code(await remit.delegate("worker.write_file", path="pipe", content="x")) == "POLICY_DENIED"
     assert (await ask(remit, "search_files", pattern="x"))["matches"] == []
+
+
+async def test_worker_uses_the_workspace_of_its_caller(tmp_path: Path) -> None:
+    @agent("copyist", workspace="copy")
+    async def copyist(ctx: Context) -> Any:
+        await ctx.delegate("worker.write_file", path="note.txt", content="in the copy")
+        return (await ctx.delegate("worker.read_file", path="note.txt")).data["content"]
+
+    (tmp_path / "note.txt").write_text("in the project")
+    async with Remit.open(tmp_path, agents=[copyist]) as remit:
+        assert (await remit.delegate("copyist")).data == "in the copy"
+    assert (tmp_path / "note.txt").read_text() == "in the project"
 
 
 WRITER = """

@@ -169,6 +169,14 @@ async def test_completed_work_is_merged_and_its_workspace_removed(project: Path)
     assert result.extra["workspace"] == {"kind": "worktree", "merged_into": "main"}
 
 
+async def test_tag_named_like_the_branch_does_not_prevent_a_merge(project: Path) -> None:
+    git(project, "tag", "main")
+    result = await ask(project, "edit.merged")
+    assert result.ok, result
+    assert result.extra["workspace"]["merged_into"] == "main"
+    assert (project / "src" / "new.py").exists()
+
+
 async def test_merge_keeps_concurrent_commits(project: Path) -> None:
     @agent("slow", workspace="worktree", merge=True, timeout=30)
     async def slow(ctx: Context) -> str:

@@ -83,7 +83,7 @@ async def test_delegations_in_a_cloned_database_are_not_recovered(clone: Path) -
 
 def test_writing_to_a_cloned_database_names_the_approval_command(clone: Path) -> None:
     before = (clone / ".remit" / "remit.db").read_bytes()
-    for command in (("recover",), ("delegate", "worker.list_files"), ("serve", "--http", "unix")):
+    for command in (("recover",), ("delegate", "worker.list_files"), ("serve", "--http", "127.0.0.1:0")):
         done = cli.run(*command, cwd=clone)
         assert done.code != 0
         assert "remit trust --adopt" in done.stderr, command

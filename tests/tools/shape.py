@@ -20,6 +20,9 @@ SOURCES = Path(__file__).parents[2] / "src"
 PACKAGES_NOT_COUNTED = ("core", "system")
 """Every package may use these two: their imports say nothing about the cut."""
 SMALL_LINES = 100
+LATER_LINES = 15_990
+"""Added by features since the limit of lines was set: trust and containment, compositions, cache and learned limits, tasks in parallel,
+many machines. Reported beside the whole."""
 ENTRY_POINTS = ("remit.__main__", "remit.client")
 
 
@@ -260,7 +263,9 @@ async def path_of_next(remit: Any) -> PathOfOneDelegation:
 
 def figures() -> Iterator[Figure]:
     modules = read_modules()
-    yield Figure("lines in src", sum(module.lines for module in modules.values()), 72_000)
+    lines = sum(module.lines for module in modules.values())
+    yield Figure("lines in src", lines, 72_000)
+    yield Figure(f"lines in src without {LATER_LINES:,} of later features", lines - LATER_LINES, 72_000)
     yield Figure("modules", len(modules), 400)
     packages = sorted({path.parent.name for path in (SOURCES / "remit").glob("*/__init__.py")})
     yield Figure("packages", len(packages), 13, tuple(packages))

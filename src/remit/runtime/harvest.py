@@ -1,12 +1,12 @@
 """Collects the files of a stopped agent, declared or changed, and hashes them within a time limit."""
 
 import asyncio
-import math
 import os
 import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -154,20 +154,19 @@ NOTHING = Harvest()
 
 @dataclass(slots=True)
 class _SharedSearch:
-    """Searches of one folder: requests that arrive while one runs share the next."""
+    """A search of one folder, for all requests that arrive before it begins. Nobody who leaves ends it."""
 
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    requests: int = 0
-    """That wait or search now."""
-    since: float = math.inf
-    """The earliest start that the next search looks back to."""
-    began_at: float = -math.inf
-    result: SearchResult = field(default_factory=SearchResult)
+    since: float
+    """The earliest start that it looks back to."""
+    has_begun: bool = False
+    task: asyncio.Task[SearchResult] | None = None
     seen: dict[str, FileInfo | FileProblem] = field(default_factory=dict)
     """Files hashed after it, each once."""
 
 
-_searches: dict[tuple[Path, str, asyncio.AbstractEventLoop], _SharedSearch] = {}
+_Place = tuple[Path, str, asyncio.AbstractEventLoop]
+_searches: dict[_Place, _SharedSearch] = {}
+"""At most one per folder, so that a file system that hangs does not take one thread after the other."""
 
 
 async def harvest(what: HarvestRequest, *, seconds: float = HARVEST_SECONDS) -> Harvest:
@@ -185,28 +184,36 @@ async def harvest(what: HarvestRequest, *, seconds: float = HARVEST_SECONDS) -> 
         why = f"the disk did not answer within {seconds:g} s"
     except OSError as error:
         why = str(error.strerror or error)
+    except RuntimeError as error:  # no thread can be started: the agent may have taken them all
+        why = str(error)
     return Harvest(artifacts=what.declared, warnings=(f"harvest: {why}",))
 
 
 async def _search_root(what: HarvestRequest, seconds: float) -> tuple[SearchResult, dict[str, FileInfo | FileProblem]]:
     """The files changed since its start, by a search that began after this call, and what was hashed of them so far."""
-    place, asked_at = (what.root, what.below, asyncio.get_running_loop()), time.monotonic()
-    shared = _searches.setdefault(place, _SharedSearch())
-    shared.requests += 1
+    place = (what.root, what.below, asyncio.get_running_loop())
+    while (before := _searches.get(place)) is not None and before.has_begun and before.task is not None:
+        await asyncio.wait([before.task])
+    shared = _searches.setdefault(place, _SharedSearch(what.since))
     shared.since = min(shared.since, what.since)
-    try:
-        async with shared.lock:
-            if shared.began_at <= asked_at:
-                await asyncio.sleep(_COLLECT_SECONDS)
-                shared.began_at, shared.seen = time.monotonic(), {}
-                since, shared.since = shared.since - FILE_CLOCK_LAG_SECONDS, math.inf
-                bounds = SearchBounds(changed_since=since, stop_at=shared.began_at + _SEARCH_SHARE * seconds)
-                shared.result = await off_loop(search, what.root, what.below, bounds)
-            return shared.result, shared.seen
-    finally:
-        shared.requests -= 1
-        if not shared.requests:
-            _searches.pop(place, None)
+    if shared.task is None:
+        shared.task = asyncio.create_task(_search(what, shared, seconds))
+        shared.task.add_done_callback(partial(_forget, place))
+    await asyncio.wait([shared.task])
+    return shared.task.result(), shared.seen
+
+
+async def _search(what: HarvestRequest, shared: _SharedSearch, seconds: float) -> SearchResult:
+    await asyncio.sleep(_COLLECT_SECONDS)
+    shared.has_begun = True
+    bounds = SearchBounds(changed_since=shared.since - FILE_CLOCK_LAG_SECONDS, stop_at=time.monotonic() + _SEARCH_SHARE * seconds)
+    return await off_loop(search, what.root, what.below, bounds)
+
+
+def _forget(place: _Place, done: asyncio.Task[SearchResult]) -> None:
+    del _searches[place]
+    if not done.cancelled():
+        done.exception()  # retrieved, so that asyncio does not log it
 
 
 def guess_type(path: str) -> str:

@@ -270,7 +270,7 @@ def merge_permitted(
     git = project_git(workspace, time.monotonic() + seconds)
     if not git.asks("symbolic-ref", "--quiet", "HEAD"):
         return MergeResult(is_done=False, reason="no branch is checked out in the project (HEAD is detached)")
-    into = git.says("symbolic-ref", "--short", "HEAD")
+    into = git.says("symbolic-ref", "HEAD").removeprefix("refs/heads/")  # the short name is longer if a tag has it too
     workspace, moved = replace(workspace, onto=into), MoveResult(is_done=False)
     with file_lock(workspace.common_dir / MERGE_LOCK, timeout=min(LOCK_WAIT_SECONDS, seconds)):
         for attempt in range(MOVES):

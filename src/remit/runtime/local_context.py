@@ -243,7 +243,10 @@ class LocalRun(ABC):
 
     @property
     def may_write(self) -> bool:
-        return self.agent.spec.workspace is WorkspaceKind.SHARED or (self.own_workspace is not None and self.own_workspace.task > 0)
+        """Whether files that changed where it works may be its own; those in its own workspace are."""
+        if self.own_workspace is None:
+            return self.agent.spec.workspace is WorkspaceKind.SHARED
+        return self.own_workspace.task > 0 or self.agent.spec.workspace not in (WorkspaceKind.SCRATCH, WorkspaceKind.NONE)
 
     # ---- children
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from pydantic_core import to_json
 
-from remit.core.agents import may_write
+from remit.core.agents import WorkspaceKind, may_write
 from remit.core.cache import CACHE_KEYS, CacheTerms
 from remit.core.context import Handle, SettledHandle, final_event
 from remit.core.delegation import Delegation, on_behalf_of
@@ -211,11 +211,16 @@ class Writers:
         found = self._config.deps.agents.find(agent)
         return found is None or may_write(found.spec)
 
+    def _may_write_for_caller(self, agent: str) -> bool:
+        """Below an agent with a workspace, an agent that declares one of its own works in that of its caller."""
+        found = self._config.deps.agents.find(agent)
+        return found is not None and not found.spec.effects and found.spec.workspace in (WorkspaceKind.WORKTREE, WorkspaceKind.COPY)
+
     def epoch(self) -> int:
         """Changes when a delegation that may write is recorded. Call `is_any_alive` after it, not before."""
         recorded = self._config.store.newest_by_agent(self._seen)
         self._seen = max((self._seen, *recorded.values()))
-        writers = [number for agent, number in recorded.items() if self._may_write(agent)]
+        writers = [number for agent, number in recorded.items() if self._may_write(agent) or self._may_write_for_caller(agent)]
         if writers:
             self._newest = max(self._newest, *writers)
             self._live_elsewhere = True  # possibly; checked below
@@ -229,7 +234,8 @@ class Writers:
         waiting = set() if caller is None else {one.session_id for one in caller.ancestors()}
         for session_id, live in self._engine.live().items():
             spec = live.agent.spec
-            if may_write(spec) and (spec.effects or session_id not in waiting):
+            is_lent = live.own_workspace is not None and not live.has_workspace and self._may_write_for_caller(spec.name)
+            if (may_write(spec) or is_lent) and (spec.effects or session_id not in waiting):
                 return True
         if self._live_elsewhere:
             ours = self._engine.owner.owner_id

@@ -56,7 +56,7 @@ def make_task_workspace(root: Path, number: int, *, seconds: float) -> Workspace
     """Create a worktree of the checked-out branch. Raises `Misused` if the project cannot have one. Blocking."""
     git = Git(folder=root, stop_at=time.monotonic() + seconds)
     try:
-        onto = git.says("symbolic-ref", "--short", "HEAD")
+        onto = git.says("symbolic-ref", "HEAD").removeprefix("refs/heads/")  # the short name is longer if a tag has it too
     except GitFailed as failed:
         if "not a git repository" in failed.words:
             onto = ""  # `make_workspace` has the better message

@@ -89,7 +89,13 @@ def _put(job: Callable[[], None]) -> None:
         if _idle >= _waiting or _alive >= MOST:
             return
         _alive += 1
-    threading.Thread(target=_work, name="remit-off-loop", daemon=True).start()
+    try:
+        threading.Thread(target=_work, name="remit-off-loop", daemon=True).start()
+    except RuntimeError:  # the system gives no more threads: those that run take the job
+        with _guard:
+            _alive -= 1
+            if not _alive:
+                raise
 
 
 def _work() -> None:

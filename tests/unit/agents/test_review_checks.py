@@ -126,6 +126,21 @@ def test_secret_by_its_name_alone_is_masked(tmp_path: Path) -> None:
     assert "three-plain-words" not in review.page() + str(review.to_data())
 
 
+def test_secret_in_the_context_of_a_failed_hunk_is_masked(tmp_path: Path) -> None:
+    write(tmp_path, {"m.py": f"a = '{TOKEN}'\n"})
+    review = run_review(source(tmp_path).from_text("--- a/m.py\n+++ b/m.py\n@@ -1 +1 @@\n-a = 'x'\n+a = 'y'\n", "a diff"))
+    assert review.verdict == "does not apply"
+    assert TOKEN not in review.page()
+
+
+def test_links_are_reported_and_binaries_named(tmp_path: Path) -> None:
+    link = "diff --git a/l b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+/etc/passwd\n\\ No newline at end of file\n"
+    binary = "diff --git a/x.png b/x.png\nindex 1..2 100644\nBinary files a/x.png and b/x.png differ\n"
+    found = run_review(source(tmp_path).from_text(link + binary, "a diff")).findings
+    assert {finding.rule for finding in found} == {"link"}
+    assert [file.note for file in source(tmp_path).from_text(link + binary, "a diff").files] == ["it is a symbolic link", "it is binary"]
+
+
 @pytest.mark.parametrize(("is_late", "verdict"), [(False, "looks fine"), (True, "worth a look")])
 def test_review_without_findings_looks_fine_only_if_every_check_ran(is_late: bool, verdict: str) -> None:
     review = Review(change=Change(what="a diff", files=[ChangedFile(path="a.py")]), findings=(), is_late=is_late)

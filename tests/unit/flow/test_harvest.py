@@ -2,11 +2,15 @@
 
 import asyncio
 import os
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from remit import Artifact
+from remit.runtime import harvest as module
 from remit.runtime.harvest import Harvest, HarvestRequest, harvest
 from remit.system.artifact_files import FILE_CLOCK_LAG_SECONDS
 
@@ -75,3 +79,41 @@ async def test_harvest_ends_in_time_and_keeps_unhashed_files(root: Path) -> None
     found = await harvest(HarvestRequest(root=root, since=since, scan_root=True), seconds=0.2)
     assert paths(found) == ["huge.bin", "small.md"]
     assert any("without a hash" in warning for warning in found.warnings)
+
+
+async def test_request_that_leaves_takes_no_files_from_those_that_share_its_search(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, go_on, search = threading.Event(), threading.Event(), module.search
+
+    def held(*what: Any) -> Any:
+        asked.set()
+        assert go_on.wait(10)
+        return search(*what)
+
+    monkeypatch.setattr(module, "search", held)
+    since = time.time()
+    (root / "new.md").write_text("new")
+    first, second = (asyncio.create_task(harvest(HarvestRequest(root=root, since=since, scan_root=True))) for _ in range(2))
+    assert await asyncio.to_thread(asked.wait, 10)
+    first.cancel()
+    go_on.set()
+    assert paths(await second) == ["new.md"]
+
+
+async def test_file_system_that_hangs_takes_one_thread(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, searches = threading.Event(), list[Any]()
+
+    def hanging(*what: Any) -> Any:
+        searches.append(what)
+        assert go_on.wait(10)
+        return module.SearchResult()
+
+    monkeypatch.setattr(module, "search", hanging)
+    (root / "mine.md").write_text("mine")
+    declared = (Artifact(type="report", path="mine.md"),)
+    request = HarvestRequest(root=root, since=time.time(), scan_root=True, declared=declared)
+    for _ in range(3):
+        found = await harvest(request, seconds=0.05)
+        assert found.artifacts == declared
+        assert "did not answer" in found.warnings[0]
+    go_on.set()
+    assert len(searches) == 1

@@ -114,6 +114,8 @@ class Memory:
         self.room = room
         self._now = now
         self._summary = conversation.compacted.summary if conversation.compacted is not None else ""
+        before = (line.message.text for line in conversation.spoken[:-1] if isinstance(line.message, UserMessage) and not line.by)
+        self._first = next(before, "")
         history = history_of(conversation)
         self.messages = [message for _, message in history]
         """The start of the exchange; the message is its last entry."""
@@ -148,9 +150,10 @@ class Memory:
         """The messages with a preamble in place of the omitted ones."""
         if not self._dropped and not self._summary:
             return messages
+        began = f"The person began with: {shorten_middle(self._first, self.room.summary_characters)}\n\n" if self._first else ""
         answered = f"[The message to be answered now:]\n{self._message}" if self._dropped > self._asked_at else "[End of the summary.]"
         summary = shorten_middle(self._summary, self.room.summary_characters)
-        preamble = f"[The older part of this conversation is left out. It was summarised:]\n\n{summary}\n\n{answered}"
+        preamble = f"[The older part of this conversation is left out. It was summarised:]\n\n{began}{summary}\n\n{answered}"
         first, *rest = messages[self._dropped :]
         if isinstance(first, UserMessage):
             return [UserMessage(text=f"{preamble}\n\n{first.text}"), *rest]

@@ -21,7 +21,7 @@ from remit.agents.function import agent
 from remit.builtin.worker.encodings import BASE64, ENCODINGS, Piece, read_piece
 from remit.builtin.worker.workspace import GIT, OURS, Halt, act_at, build_return, display_path, error_dict, format_size, secret_names
 from remit.core.context import Context
-from remit.core.errors import Failed, Misused, Refused
+from remit.core.errors import Failed, Misused, Refused, RemitError
 from remit.core.policy import Effect
 from remit.core.text import plural
 from remit.system.beneath import Place, Root, kind_of, leads_out, parts_of, shown
@@ -107,11 +107,9 @@ async def write_file(
             raise Misused(f"{shown(path)} is a folder, not a file.", advice="Name a file in it.")
         return replace_file(place, raw, halt), place.path
 
-    parts = parts_of(path, str(ctx.workspace))
-    for number in range(1, len(parts)) if create_parents else ():
-        await act_at(ctx, "/".join(parts[:number]), Effect.WRITE, _make_missing)
     try:
-        is_new, where = await act_at(ctx, path, Effect.WRITE, act, halt=halt, content=raw)
+        async with _making_parents(ctx, path) if create_parents else contextlib.nullcontext():
+            is_new, where = await act_at(ctx, path, Effect.WRITE, act, halt=halt, content=raw)
     except Failed as error:
         if error.code != "FILE_NOT_FOUND":
             raise
@@ -123,14 +121,34 @@ async def write_file(
     return build_return(f"{display_path(path)} was {'made' if is_new else 'replaced'}. It now has {format_size(len(raw))}.", data)
 
 
-def _make_missing(root: Root, place: Place) -> None:
+@contextlib.asynccontextmanager
+async def _making_parents(ctx: Context, path: str) -> AsyncIterator[None]:
+    """Makes the missing folders above `path`, and removes them again if its body fails."""
     from remit.system.edits import make_folder
 
-    found = place.stat()
-    if found is None:
-        make_folder(place)
-    elif not stat.S_ISDIR(found.st_mode):
-        raise Misused(f"{shown(place.asked)} is {kind_of(found)}, not a folder.", advice="Choose another path, or delete it first.")
+    made: list[str] = []
+
+    def make(root: Root, place: Place) -> None:
+        found = place.stat()
+        if found is None and make_folder(place):
+            made.append(place.path)
+        elif found is not None and not stat.S_ISDIR(found.st_mode):
+            raise Misused(f"{shown(place.asked)} is {kind_of(found)}, not a folder.", advice="Choose another path, or delete it first.")
+
+    def remove(root: Root, place: Place) -> None:
+        with contextlib.suppress(OSError):  # another agent uses it
+            os.rmdir(place.name, dir_fd=place.folder)
+
+    try:
+        parts = parts_of(path, str(ctx.workspace))
+        for number in range(1, len(parts)):
+            await act_at(ctx, "/".join(parts[:number]), Effect.WRITE, make)
+        yield
+    except RemitError:
+        for folder in reversed(made):
+            with contextlib.suppress(RemitError):
+                await act_at(ctx, folder, Effect.WRITE, remove, follow=False)
+        raise
 
 
 @agent("worker.delete_file", effects=("delete",), acts_on={"path": "path"})

@@ -152,8 +152,6 @@ class Journal:
             return
         if self._calls and not (self._next.writes and self._was_call):  # alternating: neither delays the other
             self._was_call = True
-            if self._next.writes:
-                self._limit_wait(self._next, _BUSY)
             self._run_call(*self._calls.pop(0))
             return
         self._was_call = False
@@ -206,6 +204,8 @@ class Journal:
     def _on_thread(self, function: Callable[[Any], Any], argument: Any, finished: Callable[[Future[Any]], None]) -> None:
         """One at a time: while the thread has the store, everything else waits."""
         self._thread_busy = True
+        if self._next.writes:
+            self._limit_wait(self._next, _BUSY)
 
         def back(done: Future[Any]) -> None:
             self._thread_busy = False
@@ -259,6 +259,8 @@ class Journal:
                 owed.thens.append(then)
             elif then is not None:
                 _call(then, error)
+        group.writes.clear()  # its timer may be running: who is owed an outcome hears of it once
+        group.thens.clear()
         if owed.writes:
             self._limit_wait(owed, error)
             self._owed.append(owed)
