@@ -75,6 +75,7 @@ WRONG = [
     ("--budget", "tokens"),
     ("--budget", "foo=3"),
     ("--priority", "urgent"),
+    ("--priority", "²"),
 ]
 
 
