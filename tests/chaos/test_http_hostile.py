@@ -115,6 +115,7 @@ NO_JSON: tuple[bytes, ...] = (
     b"not json",
     b'{"target": NaN}',
     b'{"target": "text", "timeout": 1e999}',
+    b'{"target": "text", "parameters": {"text": [-1e999]}}',
     b'{"target": "\xff\xfe"}',
     b'\xef\xbb\xbf{"target": "text"}',
     '{"target": "text"}'.encode("utf-16"),

@@ -139,6 +139,12 @@ class Scripted(acp.Agent):
     async def errs(self, session: str, text: str) -> None:
         raise RequestError(-32603, "Internal error", {"details": "the model is down"})
 
+    async def errs_in_prose(self, session: str, text: str) -> None:
+        """Against the protocol: the error is a text, and the answer to the prompt."""
+        sys.stdout.write('{"jsonrpc": "2.0", "id": 2, "error": "out of credit"}\n')
+        sys.stdout.flush()
+        await self.cancelled.wait()
+
     async def dies(self, session: str, text: str) -> None:
         sys.stderr.write("the last words of the agent\n")
         sys.stderr.flush()

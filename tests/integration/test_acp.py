@@ -141,6 +141,7 @@ async def test_agent_is_switched_to_the_mode_that_asks_for_permission(harness: A
     [
         ("refuses", Failed, r"refusal.*I will not do that", ""),
         ("errs", Failed, "the model is down", ""),
+        ("errs-in-prose", Failed, "out of credit", ""),
         ("needs-auth", Unavailable, "not logged in: .*no key", "pass_environment"),
         ("other-version", Unavailable, "version 99", ""),
         ("mute", Unavailable, r"did not answer initialize.*acme 1\.0", ""),

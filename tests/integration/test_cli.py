@@ -76,6 +76,7 @@ WRONG = [
     ("--budget", "tokens"),
     ("--budget", "foo=3"),
     ("--priority", "urgent"),
+    ("--priority", "²"),
 ]
 
 

@@ -57,7 +57,7 @@ async def test_unknown_host_names_are_refused(harness: Harness) -> None:
     evil = (
         "evil.example", "localhost:1.evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:80", "localhost@evil",
         "localhost:", "localhost:99999", "", "[::1", "127.0.0.1 ", "127.1", "2130706433", "localhost/", "localhost:80:80", "user@localhost",
-        "localhost.", "::1",
+        "localhost.", "::1", "[::1]evil.example", "evil.example[::1]:80",
     )  # fmt: skip
     for host in (*good, *evil):
         request = f"GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"

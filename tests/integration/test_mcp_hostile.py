@@ -1,13 +1,18 @@
 """`remit mcp` with misbehaving clients, agents and connections: every request is answered, and no process is left behind."""
 
+import json
+import select
 import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from mcp.client.client import Client
-from mcp_project import RawClient, is_alive, make_project, request
+from mcp_project import GREETING, RawClient, is_alive, make_project, request
 
 from remit import Remit, agent
 from remit.core.delegate_requests import NAMES_IN_SCHEMA
@@ -61,6 +66,25 @@ def test_server_ends_after_its_client_stopped_reading(project: Path, how: str) -
         else:
             client.process.stdin.close()  # type: ignore[union-attr]
         wait_until(lambda: not is_alive(keeper))
+
+
+def test_one_socket_is_input_and_output(project: Path) -> None:
+    """As sshd starts programs. The client may leave before it has read every answer."""
+    client, server = socket.socketpair()
+    command = [sys.executable, "-m", "remit", "mcp", "--root", str(project)]
+    process = subprocess.Popen(command, stdin=server, stdout=server, stderr=subprocess.PIPE, text=True)
+    server.close()
+    client.settimeout(30)
+    with client.makefile("rw") as lines:
+        for number, line in enumerate((GREETING, request(2, "ping"), request(3, "ping")), 1):
+            lines.write(line + "\n")
+            lines.flush()
+            assert json.loads(lines.readline())["id"] == number
+        lines.write(request(4, "tools/list") + "\n")
+        lines.flush()
+        select.select([client], [], [], 30)
+    client.close()
+    assert (process.communicate(timeout=30)[1], process.returncode) == ("", 0)
 
 
 async def ignore(progress: float, total: float | None, message: str | None) -> None: ...

@@ -75,6 +75,7 @@ async def test_encoding_is_detected_and_a_guess_is_noted(remit: Remit, tmp_path:
     (tmp_path / "x").write_bytes(raw)
     data = await ask(remit, "read_file", path="x")
     assert (data["encoding"], data["content"]) == (encoding, content)
+    assert ("not valid" in str(data.get("notes"))) == ("\ufffd" in content), "written back, it would destroy the file"
     if encoding == "cp1252":
         assert "guess" in data["notes"][0]
         assert (await ask(remit, "read_file", path="x", encoding="cp1251"))["content"] == raw.decode("cp1251")

@@ -313,11 +313,16 @@ def _make(repository: Repository, before: str, changed: Sequence[str], new: Sequ
         trouble = f"The commit was made, but git failed afterwards: {_reason(error)}."
     late = _tidying(repository)
     try:  # a hook, such as a formatter, may have committed other contents and more files than the index has
-        commit_hash, *committed = late.names("diff-tree", "--root", "-r", "--name-only", "-z", "--no-renames", "--no-abbrev", "HEAD")
-        late.with_paths("reset", "--quiet", paths=[path for path in committed if path in changed or path not in staged])
+        committed = late.names("diff-tree", "--root", "-r", "--no-commit-id", "--name-only", "-z", "--no-renames", "HEAD")
+        paths = [*new, *(path for path in committed if path in changed or path not in staged)]
+        if paths:
+            late.with_paths("reset", "--quiet", paths=list(dict.fromkeys(paths)))
     except RemitError as error:
         return CommitResult(hash=late.head(), warning=f"The commit was made, but git's index was not updated: {_reason(error)}.")
-    return CommitResult(hash=commit_hash, warning=trouble)
+    kept_out = [path for path in changed if path not in committed]
+    if kept_out and not trouble:
+        trouble = f"{CODE}: a hook kept these out of the commit: {list_some(kept_out, 5)}."
+    return CommitResult(hash=late.head(), warning=trouble)
 
 
 @contextlib.contextmanager

@@ -137,7 +137,7 @@ def _reserved_path(board: Board, task: Task | None) -> Iterator[str]:
         path = _next_path(board, task)
         place = resolve_inside(board.root, path)
         place.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
+        with contextlib.suppress(FileExistsError, FileNotFoundError):  # another review took the name, or removed the empty folder
             place.touch(exist_ok=False)
             break
     try:

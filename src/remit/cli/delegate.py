@@ -69,7 +69,7 @@ def delegate(
         raise Misused("--key is empty.", advice="Name the work, e.g. --key report-2026-01.")
     options: dict[str, Any] = {
         "timeout": arguments.seconds(timeout, "--timeout"),
-        "priority": priority_of(int(priority) if priority.isdigit() else priority),
+        "priority": priority_of(int(priority) if priority in tuple("01234") else priority),
         "key": key,
         "accept": tuple(accept or ()),
         "budget": arguments.budget(budget or []),

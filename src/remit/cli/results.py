@@ -5,6 +5,7 @@ Nothing is printed twice: neither text of the summary, nor the data of a report 
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -223,7 +224,7 @@ _DEEPEST = 5
 def say_document(document: Mapping[str, Any]) -> None:
     """Print a document of `--json` for a person: its fields, then its lists of objects as tables, or one after the other where a table is
     too wide. Empty fields are left out; fields named `…_at` are shown as times, and fields named `…_seconds` as durations."""
-    lists = {name: value for name, value in document.items() if isinstance(value, list) and value and isinstance(value[0], Mapping)}
+    lists = {name: value for name, value in document.items() if isinstance(value, list) and value and _are_objects(value)}
     fields = _for_person({name: value for name, value in document.items() if name not in lists})
     for line in _fields(fields, 0):
         put(line)
@@ -240,19 +241,21 @@ def say_document(document: Mapping[str, Any]) -> None:
             say("\n".join([*([""] if number else []), *_fields(row, 0)]))
 
 
+def _are_objects(values: Sequence[Any]) -> bool:
+    return all(isinstance(one, Mapping) for one in values)
+
+
 def _for_person(document: Mapping[str, Any]) -> dict[str, Any]:
     shown = {}
-    for name, value in document.items():
+    for name, value in ((str(name), value) for name, value in document.items()):
         if value in (None, "", [], {}) or value is False:
             continue
         if isinstance(value, int | float) and not isinstance(value, bool):
-            value = (
-                when(value, time.time())
-                if name == "at" or name.endswith("_at")
-                else duration(value)
-                if name.endswith("_seconds")
-                else value
-            )
+            with suppress(ValueError, OverflowError, OSError):  # a number that is not a time is shown as it is
+                if name == "at" or name.endswith("_at"):
+                    value = when(value, time.time())
+                elif name.endswith("_seconds"):
+                    value = duration(value)
         shown[_words(name.removesuffix("_at").removesuffix("_seconds"))] = "yes" if value is True else value
     return shown
 

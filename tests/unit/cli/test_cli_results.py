@@ -1,6 +1,7 @@
 """What the command line prints: results, events, trees, text of agents, exit codes."""
 
 import io
+import math
 import os
 from collections.abc import Sequence
 from itertools import pairwise
@@ -102,6 +103,13 @@ def test_document_is_shown_as_fields_and_tables_in_words(capsys: pytest.CaptureF
     monkeypatch.setenv("COLUMNS", "20")
     say_document(document)
     assert "took  1 m 05 s" in capsys.readouterr().out, "a table that is too wide is a list"
+
+
+def test_document_with_odd_values_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """It may come from a file that an agent wrote."""
+    say_document({"ended_at": 1e20, "began_at": math.nan, "took_seconds": math.inf, "mixed": [{"a": 1}, "b"], 5: "five"})
+    printed = capsys.readouterr().out
+    assert all(word in printed for word in ("1e+20", "five", "- a  1", "- b")), printed
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,8 @@ class Lines:
             with contextlib.suppress(ValueError, RecursionError):
                 message = json.loads(line)
                 if isinstance(message, dict):
+                    if not isinstance(error := message.get("error", {}), dict):  # the library would lose the request
+                        message["error"] = {"code": -32603, "message": str(error)[:_WORDS_CHARACTERS]}
                     return message
             if shown := line.decode(errors="replace").strip():
                 self.noise.append(shown[:200])

@@ -40,7 +40,7 @@ def read_piece(descriptor: int, size: int, offset: int, limit: int, encoding: st
     if guessed not in ("utf-8", "utf-8-sig"):
         raw = os.pread(descriptor, limit, offset)
         text = b64encode(raw).decode() if guessed == BASE64 else raw.decode(guessed, "replace").removeprefix("\ufeff")
-        return Piece(text, guessed, offset, len(raw), note)
+        return Piece(text, guessed, offset, len(raw), note or _note_of(text))
     start = offset
     while start > max(0, offset - _LONGEST + 1) and _is_inside_character(os.pread(descriptor, 1, start)):
         start -= 1
@@ -51,7 +51,12 @@ def read_piece(descriptor: int, size: int, offset: int, limit: int, encoding: st
         if text:  # otherwise it is the beginning of a character
             break
     kept = len(raw) - len(decoder.getstate()[0])
-    return Piece(text.removeprefix("\ufeff") if start == 0 else text, guessed, start, kept, note)
+    return Piece(text.removeprefix("\ufeff") if start == 0 else text, guessed, start, kept, note or _note_of(text))
+
+
+def _note_of(text: str) -> str:
+    """Written back, such a text would destroy the file."""
+    return "Some bytes are not valid in that encoding and are shown as \ufffd." if "\ufffd" in text else ""
 
 
 def guess_encoding(head: bytes) -> tuple[str, str]:

@@ -158,10 +158,12 @@ def host_name(authority: str) -> str | None:
     """The name in `NAME[:PORT]`, in lower case; None if it is invalid."""
     try:
         found = urlsplit(f"//{authority}")
-        is_valid = found.port is not None or not authority.endswith(":")
+        port = "" if found.port is None else authority.rpartition(":")[2]
     except ValueError:
         return None
-    return found.hostname if is_valid and found.netloc == authority and "@" not in authority else None
+    name = found.hostname or ""
+    whole = f"{f'[{name}]' if ':' in name else name}{port and ':'}{port}"
+    return name if name and whole == authority.lower() else None
 
 
 class AllowedHosts:

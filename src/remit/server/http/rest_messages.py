@@ -4,6 +4,7 @@ Requests are read strictly: UTF-8 only, no NaN, no lone surrogates, bounded nest
 `application/problem+json` (RFC 9457) with our code, advice and details; a delegation that ran and failed is a result.
 """
 
+import json
 import math
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -104,6 +105,7 @@ def json_of(raw: bytes) -> Any:
     try:
         value = from_json(raw, allow_inf_nan=False)
         check_size(value)
+        json.dumps(value, allow_nan=False)  # finds 1e999, which is read as an infinity
     except ValueError as error:
         raise DelegateError(f"The body is not valid JSON: {str(error)[:200]}.", advice="Send one object, in UTF-8.") from None
     except RemitError as error:

@@ -9,6 +9,8 @@ import contextlib
 import json
 import os
 import signal
+import socket
+import stat
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -85,13 +87,17 @@ class ClientStreams:
 
     A message that is too long or invalid is answered with an error: the SDK would drop it without a word."""
 
-    def __init__(self, reader: asyncio.StreamReader, incoming: asyncio.ReadTransport, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, incoming: asyncio.BaseTransport, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._incoming = incoming
         self._writer = writer
 
     @classmethod
     async def open(cls, incoming: int, outgoing: int) -> "ClientStreams":
+        if _is_one_socket(incoming, outgoing):
+            os.close(outgoing)
+            reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=incoming), limit=LONGEST_LINE)
+            return cls(reader, writer.transport, writer)
         loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=LONGEST_LINE)
         protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
         try:
@@ -127,6 +133,8 @@ class ClientStreams:
                     fault = _fault(text)
             if fault is None:
                 return text
+            if self._writer.transport.get_write_buffer_size() > LONGEST_LINE:
+                continue  # it does not read: waiting for that here would miss its end
             error = {"code": fault[0], "message": fault[1]}
             await self.write(json.dumps({"jsonrpc": "2.0", "id": None, "error": error}) + "\n")
         asyncio.get_running_loop().call_later(LAST_WORDS_SECONDS, self._writer.transport.abort)
@@ -142,6 +150,8 @@ class ClientStreams:
                 start = (await self._reader.readexactly(error.consumed))[: LONGEST_LINE + 1]
             except asyncio.IncompleteReadError as error:
                 return start + error.partial
+            except OSError:  # a client that dies with answers unread resets its socket
+                return b""
 
     async def write(self, text: str) -> None:
         if self._writer.is_closing():
@@ -152,6 +162,11 @@ class ClientStreams:
     async def flush(self) -> None:
         with contextlib.suppress(OSError):
             await self._writer.drain()
+
+
+def _is_one_socket(incoming: int, outgoing: int) -> bool:
+    """As sshd starts programs."""
+    return stat.S_ISSOCK(os.fstat(incoming).st_mode) and os.path.sameopenfile(incoming, outgoing)
 
 
 def _fault(text: str) -> tuple[int, str] | None:
