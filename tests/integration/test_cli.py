@@ -316,6 +316,15 @@ def test_listings_print_durations_times_and_values_for_a_person(
     assert [line for line in lines if not any(one.startswith(line) for one in printed)] == []
 
 
+def test_names_and_limits_are_whole_on_a_narrow_terminal(project: Path) -> None:
+    narrow = {"COLUMNS": "80"}
+    shown = remit(project, "agents", "coder.execute_code", env=narrow).stdout
+    assert {"parameter", "code", "memory_mb", "processes"} <= {line.partition(" ")[0] for line in shown.splitlines()}
+    measured = remit(project, "metrics", env=narrow).stdout
+    assert "< 95 %" in measured
+    assert "> 10 %" in measured
+
+
 # ---- validate
 
 

@@ -187,7 +187,7 @@ def _print_one(spec: AgentSpec, document: dict[str, Any], project: Project) -> N
         rows.append({"parameter": name, "type": type_words(schema), "default": default, "about": about})
     if rows:
         say()
-        say_table(rows, folding="about")
+        say_table(rows, shrinking=("type",), folding="about")
     say(f"\nremit delegate {spec.name} {' '.join(f'{name}=…' for name in required or list(properties)[:1])}")
 
 

@@ -67,9 +67,10 @@ def _print_metrics(found: Metrics, trends: Sequence[Mapping[str, str]]) -> None:
         worst = sorted(shares.items(), key=lambda item: (-(item[1].rate or 0.0), -item[1].total, item[0]))
         rows += [_row(f"{metric.name} {name}", _share(share), metric, share.rate) for name, share in worst[:FULL]]
     for name, times in _most(found.failed_starts):
-        rows.append(_row(f"{FAILED_STARTS.name} {name}", f"{times:,}; {AVAILABILITY.name} {_share(found.availability[name])}"))
+        rows.append(_row(f"{FAILED_STARTS.name} {name}", f"{times:,}"))
+        rows.append(_row(f"{AVAILABILITY.name} {name}", _share(found.availability[name])))
     rows += [_row(f"delegation.tokens.by_operation {name}", f"{tokens:,}") for name, tokens in _most(found.tokens_by_operation)]
-    say_table(rows)
+    say_table(rows, shrinking=("metric",))
     say()
     say_table(trends)
     alerts = found.alerts()

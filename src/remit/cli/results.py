@@ -226,8 +226,7 @@ def say_document(document: Mapping[str, Any]) -> None:
     too wide. Empty fields are left out; fields named `…_at` are shown as times, and fields named `…_seconds` as durations."""
     lists = {name: value for name, value in document.items() if isinstance(value, list) and value and _are_objects(value)}
     fields = _for_person({name: value for name, value in document.items() if name not in lists})
-    for line in _fields(fields, 0):
-        put(line)
+    _put_fields(fields)
     for place, (name, items) in enumerate(lists.items()):
         if place or fields:
             say(f"\n{_words(name)}")
@@ -238,7 +237,19 @@ def say_document(document: Mapping[str, Any]) -> None:
             say_table(rows)
             continue
         for number, row in enumerate(shown):
-            say("\n".join([*([""] if number else []), *_fields(row, 0)]))
+            if number:
+                say()
+            _put_fields(row)
+
+
+def _put_fields(fields: Mapping[str, Any]) -> None:
+    """Like `_fields`; a value that is wrapped stays beside its name."""
+    short = {name: value for name, value in fields.items() if _fits_a_line(value)}
+    width = max(map(len, short), default=0)
+    for name, value in short.items():
+        put(_short(value), f"{name.ljust(width)}  ")
+    for line in _fields({name: value for name, value in fields.items() if name not in short}, 0):
+        put(line)
 
 
 def _are_objects(values: Sequence[Any]) -> bool:
