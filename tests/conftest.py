@@ -11,7 +11,7 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from remit.core import redaction
 from support.lab import is_lab
@@ -27,7 +27,9 @@ SHORT = ("properties/", "security/", "unit/")
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # no forked child uses gRPC
 
-settings.register_profile("tests", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Without the lab a failing example is not shrunk: with a slow one that takes longer than the watchdog allows, and ends the whole run.
+PHASES = tuple(Phase) if is_lab() else (Phase.explicit, Phase.reuse, Phase.generate)
+settings.register_profile("tests", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], phases=PHASES)
 settings.load_profile("tests")
 
 pytest_plugins = ("watchdog", "support.server_fixtures")

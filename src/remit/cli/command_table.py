@@ -17,7 +17,7 @@ ASKING = (CHAT, DELEGATE, BOARD)
 """Groups whose commands run agents: a person at the terminal is asked to approve the project first."""
 COMMANDS = {
     "ask": CommandEntry("ask:ask", CHAT, "Ask the assistant one question."),
-    "chat": CommandEntry("chat:chat", CHAT, "Talk with the assistant."),
+    "chat": CommandEntry("ask:chat", CHAT, "Talk with the assistant."),
     "conversations": CommandEntry("conversations:conversations", CHAT, "List conversations, or show one."),
     "delegate": CommandEntry("delegate:delegate", DELEGATE, "Hand work to an agent and wait for its return."),
     "run": CommandEntry("flows:run", DELEGATE, "Run a flow: several delegations declared in a file."),
