@@ -42,6 +42,8 @@ Layer = dict[Key, SourcedValue]
 ALIASES: Mapping[Key, Key] = {("serve", "doors"): ("serve", "apis")}
 """Other names of settings."""
 REMOVED: Mapping[Key, str] = {
+    ("signals", "content"): "spans carry no parameters and results; `remit show SESSION` has them",
+    ("signals", "metric_seconds"): "metrics are scraped from `/metrics` of `remit serve`",
     ("serve", "client_ca"): "let a reverse proxy verify client certificates, and give each caller a token (`remit token new`)",
     ("serve", "push_inside"): "A2A push notifications were removed, too; follow a task by its stream",
 }
