@@ -177,7 +177,7 @@ def test_invalid_key_missing_bucket_and_unreachable_server_are_reported(s3: S3Se
     for change, bucket, message in (
         ({"AWS_SECRET_ACCESS_KEY": "wrong"}, BUCKET, "SignatureDoesNotMatch .* AWS_ACCESS_KEY_ID"),
         ({}, "missing", "NoSuchBucket .* the bucket exists"),
-        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, BUCKET, "Check that it runs, and AWS_ENDPOINT_URL"),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, BUCKET, "Check that it runs .* AWS_ENDPOINT_URL"),
     ):
         for name, value in {**s3.environment, **change}.items():
             monkeypatch.setenv(name, value)
