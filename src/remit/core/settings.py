@@ -99,10 +99,10 @@ class Search(NamedTuple):
 class ModelAddress(NamedTuple):
     """`[models.NAME]`: a model with a name of your choice, at any address."""
 
-    kind: Literal["openai", "openai-responses", "anthropic", "google", "ollama", "local"] = "openai"
-    """Its protocol: `openai` is Chat Completions, which most servers speak; `local` runs a GGUF file here."""
+    kind: Literal["openai", "openai-responses", "anthropic", "google", "ollama"] = "openai"
+    """Its protocol: `openai` is Chat Completions, which most servers speak."""
     model: str = ""
-    """The provider's name of the model; empty: NAME. For a local model its GGUF file."""
+    """The provider's name of the model; empty: NAME."""
     url: Address = None
     """Its address; None: the provider's own."""
     key_variable: Annotated[str | None, _VARIABLE, BeforeValidator(_none)] = None
@@ -112,8 +112,6 @@ class ModelAddress(NamedTuple):
     """Maximum tokens of one reply."""
     context_tokens: Count | None = None
     """Context size; None: the known size of the model."""
-    tools: Literal["native", "prompted"] | None = None
-    """`native`: it can call tools; None: yes, a local one as its template allows. `prompted`, of earlier versions: it cannot."""
 
 
 class Price(NamedTuple):

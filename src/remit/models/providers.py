@@ -1,4 +1,4 @@
-"""Model names: `anthropic:claude-…`, `local:FILE`, or NAME of `[models.NAME]`, resolved to a provider, an address and a key.
+"""Model names: `anthropic:claude-…`, or NAME of `[models.NAME]`, resolved to a provider, an address and a key.
 
 The table of providers repeats what pydantic-ai knows, so that a name can be resolved without importing it."""
 
@@ -6,7 +6,6 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Literal
 from urllib.parse import urlsplit
 
 from remit.core.errors import Unavailable
@@ -66,7 +65,6 @@ OWN_HOSTS = frozenset({"api.anthropic.com", "api.openai.com", "generativelanguag
 # ---- names
 
 
-LOCAL = "local"
 INSTALL = "pip install 'remit[models]'"
 _KINDS = {"openai": "openai-chat"}
 """Provider of a `kind`, if different: `openai` in `[models]` is Chat Completions, which most servers speak."""
@@ -80,7 +78,7 @@ class ModelRef:
     name: str
     """As it was written."""
     provider: str
-    """As pydantic-ai calls it; `local`."""
+    """As pydantic-ai calls it."""
     model: str
     """The provider's own name for it."""
     url: str | None = None
@@ -90,8 +88,6 @@ class ModelRef:
     needs_key: bool = False
     max_tokens: int | None = None
     context_tokens: int | None = None
-    tools: Literal["native", "prompted"] | None = None
-    """`native`: it can call tools; None: yes, a local one as its template allows. `prompted`, of earlier versions: it cannot."""
     is_named: bool = False
     """Whether it has a table `[models.NAME]`."""
 
@@ -121,8 +117,10 @@ def resolve_model(settings: Settings, name: str) -> ModelRef:
     if table is not None:
         return _from_table(name, table)
     provider, model = _split(name)
-    if provider == LOCAL and model:
-        return ModelRef(name=name, provider=LOCAL, model=model)
+    if provider == "local":
+        fault = f"{name!r}: remit does not run GGUF files any more."
+        advice = "Start it with llama-server or Ollama, and name its address in [models.NAME] (url), or write ollama:NAME."
+        raise Unavailable(fault, code="TOOL_UNAVAILABLE", advice=advice)
     known = PROVIDERS.get(provider)
     if known is not None and model:
         return ModelRef(
@@ -139,7 +137,7 @@ def resolve_model(settings: Settings, name: str) -> ModelRef:
 def _split(name: str) -> tuple[str, str]:
     """`provider:model`, or `provider/model` if a provider has that name; a model's own name may contain both characters."""
     provider, sign, model = name.partition(":")
-    if sign and (provider in PROVIDERS or provider == LOCAL or "/" not in provider):
+    if sign and (provider in PROVIDERS or "/" not in provider):
         return provider, model.strip()
     provider, _, model = name.partition("/")
     return (provider, model.strip()) if provider in PROVIDERS else ("", name)
@@ -148,10 +146,6 @@ def _split(name: str) -> tuple[str, str]:
 def _from_table(name: str, table: ModelAddress) -> ModelRef:
     provider = _KINDS.get(table.kind, table.kind)
     model = table.model or name
-    if provider == LOCAL:
-        return ModelRef(
-            name=name, provider=LOCAL, model=model, max_tokens=table.max_tokens, context_tokens=table.context_tokens, is_named=True
-        )
     known = PROVIDERS[provider]
     own = table.url is None or _host(table.url) in OWN_HOSTS
     # A key is sent only to its provider: to another address only if its variable is named beside that address.
@@ -165,7 +159,6 @@ def _from_table(name: str, table: ModelAddress) -> ModelRef:
         needs_key=bool(table.key_variable) or (own and _needs_key(known)),
         max_tokens=table.max_tokens,
         context_tokens=table.context_tokens,
-        tools=table.tools,
         is_named=True,
     )
 
@@ -207,7 +200,7 @@ def _host(url: str) -> str:
 
 def _unknown(settings: Settings, name: str, provider: str, model: str) -> Unavailable:
     name, provider, model = redact_text(name), redact_text(provider), redact_text(model)  # a key in the wrong place
-    names = [*settings.models, *(f"{one}:" for one in PROVIDERS), f"{LOCAL}:"]
+    names = [*settings.models, *(f"{one}:" for one in PROVIDERS)]
     close = get_close_matches(f"{provider}:" if ":" in name else name, names, n=1)
     hint = f" Did you mean {close[0]}{model if close[0].endswith(':') else ''}?" if close and model else ""
     table = f'or a table [models.{name or "NAME"}] with kind = "openai", url = "http://…/v1" and model = "…"'
