@@ -44,6 +44,7 @@ ALIASES: Mapping[Key, Key] = {("serve", "doors"): ("serve", "apis")}
 REMOVED: Mapping[Key, str] = {
     ("serve", "client_ca"): "let a reverse proxy verify client certificates, and give each caller a token (`remit token new`)",
     ("models", "*", "tools"): "every model is expected to call tools",
+    ("search", "seconds_between"): "requests to search providers are not spaced out any more",
     ("serve", "push_inside"): "A2A push notifications were removed, too; follow a task by its stream",
 }
 """Settings of earlier versions, with what to do instead."""
