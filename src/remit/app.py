@@ -730,7 +730,7 @@ class Remit:
     def _make_models(self) -> "Models":
         from remit.models.client import Models
 
-        return Models(self.settings, on_call=None if self._telemetry is None else self._telemetry.model_called)
+        return Models(self.settings, self.root, on_call=None if self._telemetry is None else self._telemetry.model_called)
 
     def _open_store(self) -> Store:
         if self.settings.store.url is not None:

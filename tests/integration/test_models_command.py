@@ -42,6 +42,7 @@ def test_models_without_a_model_prints_how_to_configure_one(tmp_path: Path) -> N
         done = cli.run(*words, cwd=tmp_path)
         assert done.code == 0
         assert "No language model is configured" in done.stdout
+        assert "local:/path/to/file.gguf" in done.stdout
 
 
 def test_list_shows_key_variables_and_never_a_key(
@@ -51,7 +52,7 @@ def test_list_shows_key_variables_and_never_a_key(
     monkeypatch.setenv("COLUMNS", "140")
     write_settings(
         tmp_path, 'model = ["anthropic:claude-sonnet-5", "own"]', table("own", "http://127.0.0.1:9/v1"),
-        '[models.gone]\nkind = "anthropic"', "[prices.own]\ninput = 1.5\noutput = 2.5",
+        '[models.gone]\nkind = "local"\nmodel = "no.gguf"', "[prices.own]\ninput = 1.5\noutput = 2.5",
     )  # fmt: skip
     models(tmp_path)
     shown = capfd.readouterr().out
@@ -64,7 +65,7 @@ def test_list_shows_key_variables_and_never_a_key(
     first, own, gone = document["models"]
     assert (first["place"], first["key_set"], first["price"]["input"]) == (1, False, 2.0)
     assert (own["place"], own["key_variables"], own["price"]["output"]) == (2, ["SCRIPTED_KEY"], 2.5)
-    assert (gone["place"], "ANTHROPIC_API_KEY" in gone["fault"]) == (None, True)
+    assert (gone["place"], "no.gguf" in gone["fault"]) == (None, True)
     assert {one["variable"] for one in document["keys"]} == {"OPENAI_API_KEY"}
 
 

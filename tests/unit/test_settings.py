@@ -122,9 +122,7 @@ def test_removed_unix_socket_of_http_says_what_to_do_instead(tmp_path: Path, val
     assert load(tmp_path, f"[serve]\ngrpc = {value!r}").serve.grpc == value
 
 
-def test_removed_local_models_say_what_to_do_instead(tmp_path: Path) -> None:
-    with pytest.raises(Misused, match=r"models\.big\.kind = 'local' was removed\. .*llama-server"):
-        load(tmp_path, "[models.big]\nkind = 'local'")
+def test_removed_setting_of_a_model_says_what_to_do_instead(tmp_path: Path) -> None:
     with pytest.raises(Misused, match=r"this setting was removed\. Delete it"):
         load(tmp_path, "[models.big]\ntools = 'native'")
 

@@ -24,6 +24,7 @@ from remit.cli.models import keys_present, listed, try_models
 from remit.cli.project import Project
 from remit.cli.render import count, harmless, painted
 from remit.core.errors import RemitError
+from remit.models.providers import LOCAL
 from remit.policy.rules import FILE
 from remit.server.discovery import announced
 from remit.stores import without_password
@@ -38,6 +39,7 @@ EXTRAS = {
     "research": ("bm25s", "researcher.deep_research"),
     "code": ("tree_sitter tree_sitter_python lizard ruff detect_secrets", "coder.analyze_code and coder.review_code"),
     "models": ("pydantic_ai", "language models: `remit ask`, model agents"),
+    "local": ("xllamacpp", "running a language model on this machine"),
     "grpc": ("grpc grpc_health grpc_reflection", "calling remote remits, and the gRPC API of `remit serve`"),
     "http": ("starlette uvicorn sse_starlette", "the HTTP API of `remit serve`"),
     "a2a": ("a2a", "A2A agents, as client and as server"),
@@ -261,15 +263,17 @@ def _database(project: Project) -> Finding:
 def _models(project: Project, *, is_online: bool) -> Iterator[Finding]:
     """The configured models. Contacts no host unless `is_online`: a cloned project names hosts, and variables to be sent to them."""
     try:
-        found = listed(project.settings)
+        found = listed(project.settings, project.root)
     except RemitError:  # reported among the findings of the project
         return
     if not found:
         keys = ", ".join(keys_present())
         none = "no language model is configured; optional" + (f"; there is a key in {keys}" if keys else "")
-        yield Finding("no model", none, 'For `remit ask` and model agents: model = "anthropic:…" in remit.toml, or "ollama:NAME".')
-    names = [one["name"] for one in found if is_online and not one["fault"]]
-    trials = {one["name"]: one for one in try_models(project.settings, names, TRIAL_SECONDS)}
+        yield Finding(
+            "no model", none, 'For `remit ask` and model agents: model = "anthropic:…" in remit.toml, or "local:/path/to/file.gguf".'
+        )
+    names = [one["name"] for one in found if is_online and not one["fault"] and one["provider"] != LOCAL]
+    trials = {one["name"]: one for one in try_models(project.settings, project.root, names, TRIAL_SECONDS)}
     for one in found:
         name, trial = one["name"], trials.get(one["name"])
         if fault := (trial or one)["fault"]:

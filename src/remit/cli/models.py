@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, Option
@@ -17,15 +18,16 @@ from remit.core.model_messages import Question, UserMessage
 from remit.core.redaction import redact_text
 from remit.core.settings import Settings
 from remit.models.client import Models
+from remit.models.local import find_weights
 from remit.models.prices import context_of, price_for
-from remit.models.providers import PROVIDERS, ModelRef, resolve_model
+from remit.models.providers import LOCAL, PROVIDERS, ModelRef, resolve_model
 
 NONE_YET = """No language model is configured. Everything but the assistant and agents that need a model works without one.
 In remit.toml, with the key in the environment (ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_API_KEY …):
 
     model = "anthropic:claude-sonnet-5"
 
-or a model that Ollama runs on this machine: model = "ollama:NAME"
+or a GGUF file on this machine: model = "local:/path/to/file.gguf"
 """
 QUESTION = "Answer with one word: yes."
 MAX_TOKENS = 16
@@ -35,7 +37,7 @@ Facts = dict[str, Any]
 
 def models(project: Project) -> Exit:
     """List the language models; `remit models test` asks each of them."""
-    found = listed(project.settings)
+    found = listed(project.settings, project.root)
     keys = [{"variable": variable, "providers": providers} for variable, providers in keys_present().items()]
     shown = [{**one, "key": _key(one), "price": price_words(one["price"])} for one in found]
     hidden = ("source", "url", "key_variables", "key_set")
@@ -55,17 +57,19 @@ def price_words(price: Facts | None) -> str:
     return "unknown" if price is None else f"{price['input']:.2f} in, {price['output']:.2f} out"
 
 
-def listed(settings: Settings) -> list[Facts]:
+def listed(settings: Settings, root: Path) -> list[Facts]:
     """The models of the setting `model`, in order, then other declared models."""
     places = {name: number for number, name in enumerate(settings.model, 1)}
-    return [_described(settings, name, places.get(name)) for name in dict.fromkeys((*settings.model, *settings.models))]
+    return [_described(settings, root, name, places.get(name)) for name in dict.fromkeys((*settings.model, *settings.models))]
 
 
-def _described(settings: Settings, name: str, place: int | None) -> Facts:
+def _described(settings: Settings, root: Path, name: str, place: int | None) -> Facts:
     meant, fault, advice = None, None, None
     try:
         meant = resolve_model(settings, name)
-        if meant.lacks:
+        if meant.provider == LOCAL:
+            find_weights(meant.model, root)
+        elif meant.lacks:
             fault, advice = meant.lacks, f"Set {meant.key_variables[0]}."
     except Unavailable as error:
         fault, advice = error.message, error.advice
@@ -106,19 +110,19 @@ def try_each(
 ) -> Exit:
     """Ask each model a short question and show which answer: exit 0 or 1."""
     settings = project.settings
-    names = [name] if name is not None else [one["name"] for one in listed(settings)]
-    tried = try_models(settings, names, seconds)
+    names = [name] if name is not None else [one["name"] for one in listed(settings, project.root)]
+    tried = try_models(settings, project.root, names, seconds)
     code = Exit.FAILED if any(one["fault"] for one in tried) else Exit.OK
     return project.answer({"models": tried}, None if tried else NONE_YET.rstrip(), code)
 
 
-def try_models(settings: Settings, names: Sequence[str], seconds: float) -> list[Facts]:
+def try_models(settings: Settings, root: Path, names: Sequence[str], seconds: float) -> list[Facts]:
     """Try each model separately, without failover; results in order."""
-    return asyncio.run(_try_all(settings, names, seconds)) if names else []
+    return asyncio.run(_try_all(settings, root, names, seconds)) if names else []
 
 
-async def _try_all(settings: Settings, names: Sequence[str], seconds: float) -> list[Facts]:
-    models = Models(settings)
+async def _try_all(settings: Settings, root: Path, names: Sequence[str], seconds: float) -> list[Facts]:
+    models = Models(settings, root)
     await asyncio.to_thread(_import_for, settings, names)
     try:
         return list(await asyncio.gather(*(_try(models, name, seconds) for name in names)))
@@ -133,7 +137,7 @@ def _import_for(settings: Settings, names: Sequence[str]) -> None:
             provider = resolve_model(settings, name).provider
             from pydantic_ai.providers import infer_provider_class
 
-            infer_provider_class(provider)
+            infer_provider_class("openai" if provider == LOCAL else provider)
 
 
 class _Meter:

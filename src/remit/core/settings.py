@@ -97,10 +97,10 @@ class Search(NamedTuple):
 class ModelAddress(NamedTuple):
     """`[models.NAME]`: a model with a name of your choice, at any address."""
 
-    kind: Literal["openai", "openai-responses", "anthropic", "google", "ollama"] = "openai"
-    """Its protocol: `openai` is Chat Completions, which most servers speak."""
+    kind: Literal["openai", "openai-responses", "anthropic", "google", "ollama", "local"] = "openai"
+    """Its protocol: `openai` is Chat Completions, which most servers speak; `local` runs a GGUF file here."""
     model: str = ""
-    """The provider's name of the model; empty: NAME."""
+    """The provider's name of the model; empty: NAME. For a local model its GGUF file."""
     url: Address = None
     """Its address; None: the provider's own."""
     key_variable: Annotated[str | None, _VARIABLE, BeforeValidator(_none)] = None

@@ -8,6 +8,7 @@ import importlib.util
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.core.errors import OutOfTime, RemitError, Unavailable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from remit.models.stream import Fault, PartialReply
 
 
+NO_TOOLS = "it cannot call tools: its chat template has none. Use another model; most newer ones can."
 DEMOTED_SECONDS = 30.0
 """A model that failed is asked after the others for this long."""
 RETRY_SECONDS = 20.0
@@ -38,14 +40,15 @@ class Models:
     def __init__(
         self,
         settings: Settings,
+        root: Path | None = None,
         on_call: "Callable[[SpendSink, ModelCall], None] | None" = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_call`: called for each used model, with its outcome."""
+        """`root`: of the project, for files of local models. `on_call`: called for each used model, with its outcome."""
         self._settings = settings
         self._clock = clock
         self._failed_at: dict[ModelRef, float] = {}
-        self._connections = Connections(settings, _load_stream)
+        self._connections = Connections(settings, root, _load_stream)
         self._on_call = on_call
 
     def is_configured(self) -> bool:
@@ -108,10 +111,13 @@ class Models:
         all_lack = True
         for place, one in enumerate(meant):
             try:
-                connection = await self._connections.to(one)
+                connection = await self._connections.to(one, sink)
             except Unavailable as error:
                 tried.append(FailedAttempt(model=one.name, fault=f"{error.message} {error.advice}".strip()))
                 all_lack = all_lack and error.code == "TOOL_UNAVAILABLE"
+                continue
+            if question.tools and not connection.calls_tools:
+                tried.append(FailedAttempt(model=one.name, fault=NO_TOOLS))
                 continue
             all_lack = False
             attempt = _Attempt(self._settings, sink, question, connection, is_last=place == len(meant) - 1)
@@ -158,7 +164,7 @@ class Models:
         return min(filter(None, known), default=None)
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close connections and the processes of local models."""
         await self._connections.close()
 
 

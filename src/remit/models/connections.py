@@ -8,12 +8,15 @@ import inspect
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.core.errors import Unavailable
+from remit.core.model_messages import SpendSink
 from remit.core.redaction import REDACTED, SecretValues, redact_text, register_secrets
 from remit.core.settings import Settings
-from remit.models.providers import INSTALL, PROVIDERS, ModelRef
+from remit.models.local import Endpoint, LocalModels
+from remit.models.providers import INSTALL, LOCAL, PROVIDERS, ModelRef
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ class Connection:
     is_ours: bool
     """Whether it uses remit's HTTP client, which sees every byte; otherwise only whole events are seen."""
     idle_seconds: float
+    calls_tools: bool = True
     key: str | None = field(default=None, repr=False)
     held: SecretValues | None = field(default=None, repr=False)
     """Keeps its key redacted from everything stored."""
@@ -44,23 +48,27 @@ class Connection:
 class Connections:
     """The connections of one project. They belong to the event loop that first uses them."""
 
-    def __init__(self, settings: Settings, load_client: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, settings: Settings, root: Path | None = None, load_client: Callable[[], None] = lambda: None) -> None:
         """`load_client`: imports the model client; called on a thread, since that takes a second or two."""
         self._idle_seconds, self._load_client = settings.model_idle_seconds, load_client
         self._lock = asyncio.Lock()
         self._client: AsyncClient | None = None
-        self._open: dict[tuple[ModelRef, str | None], Connection] = {}
+        self._open: dict[tuple[ModelRef, Endpoint], Connection] = {}
+        self._local = LocalModels(root)
         self._is_closed = False
 
-    async def to(self, model: ModelRef) -> Connection:
+    async def to(self, model: ModelRef, sink: SpendSink) -> Connection:
         """Raises `Unavailable` (TOOL_UNAVAILABLE) if a key, a package or a setting is missing."""
         if model.lacks:
             raise Unavailable(model.lacks, code="TOOL_UNAVAILABLE", advice=f"Set {model.key_variables[0]}, and try again.")
+        endpoint = Endpoint(url=model.url, key=model.key)
+        if model.provider == LOCAL:
+            endpoint = await self._local.address(model.model, model.context_tokens, sink)
         async with self._lock:
-            known = self._open.get((model, model.key))
+            known = self._open.get((model, endpoint))
             if known is None:
                 # Importing the libraries takes a second or two, so it happens on a thread.
-                known = self._open[model, model.key] = await off_loop(self._connect, model)
+                known = self._open[model, endpoint] = await off_loop(self._connect, model, endpoint)
             if self._is_closed:
                 await self.close()
                 raise Unavailable("The models of this project are closed.", advice="Open the project again.")
@@ -69,29 +77,33 @@ class Connections:
     async def close(self) -> None:
         self._is_closed = True
         self._open.clear()
+        await self._local.close()
         client, self._client = self._client, None
         if client is not None:
             with suppress(RuntimeError, OSError, TimeoutError):
                 async with asyncio.timeout(_CLOSE_SECONDS):
                     await client.aclose()
 
-    def _connect(self, meant: ModelRef) -> Connection:
-        key = meant.key
+    def _connect(self, meant: ModelRef, endpoint: Endpoint) -> Connection:
+        key = endpoint.key
         try:
             self._load_client()
             self._client = self._client or _client(self._idle_seconds)
-            model, is_ours = _model(meant, key, self._client)
+            model, is_ours = _model(meant, endpoint, self._client)
         except ImportError as error:
             raise missing(meant, error) from None
         except Exception as error:  # noqa: BLE001 - a provider's client may raise anything when it is created
             text = str(error).partition(" To try Pydantic AI")[0]
             words = f"{meant.name} cannot be reached as configured: {redact_text(text.replace(key, REDACTED) if key else text)}"
             raise Unavailable(words, code="TOOL_UNAVAILABLE", advice=f"See docs/reference/models.md for {meant.name}.") from None
-        url = meant.url or ""
+        url = endpoint.url or ""
         with suppress(AttributeError, RuntimeError):
             url = str(model.base_url or "") or url
         held = register_secrets({"api_key": key}) if key else None
-        return Connection(meant=meant, model=model, url=url, is_ours=is_ours, idle_seconds=self._idle_seconds, key=key, held=held)
+        return Connection(
+            meant=meant, model=model, url=url, is_ours=is_ours, idle_seconds=self._idle_seconds, calls_tools=endpoint.calls_tools, key=key,
+            held=held,
+        )  # fmt: skip
 
 
 def missing(meant: ModelRef, error: ImportError | None = None) -> Unavailable:
@@ -113,17 +125,18 @@ def _client(idle_seconds: float) -> "AsyncClient":
     return httpx2.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False, mounts=past_proxies, headers=PLAIN, event_hooks=hooks)
 
 
-def _model(meant: ModelRef, key: str | None, client: "AsyncClient") -> "tuple[Model[Any], bool]":
+def _model(meant: ModelRef, endpoint: Endpoint, client: "AsyncClient") -> "tuple[Model[Any], bool]":
     from pydantic_ai.models import infer_model
 
+    provider = "openai-chat" if meant.provider == LOCAL else meant.provider
     ours = False
 
     def made(name: str) -> Any:
         nonlocal ours
-        built, ours = _provider(name, meant.url, key, client)
+        built, ours = _provider(name, endpoint.url, endpoint.key, client)
         return built
 
-    return infer_model(f"{meant.provider}:{meant.model}", provider_factory=made), ours
+    return infer_model(f"{provider}:{meant.model}", provider_factory=made), ours
 
 
 def _provider(name: str, url: str | None, key: str | None, client: "AsyncClient") -> tuple[Any, bool]:

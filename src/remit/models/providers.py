@@ -1,4 +1,4 @@
-"""Model names: `anthropic:claude-…`, or NAME of `[models.NAME]`, resolved to a provider, an address and a key.
+"""Model names: `anthropic:claude-…`, `local:FILE`, or NAME of `[models.NAME]`, resolved to a provider, an address and a key.
 
 The table of providers repeats what pydantic-ai knows, so that a name can be resolved without importing it."""
 
@@ -65,6 +65,7 @@ OWN_HOSTS = frozenset({"api.anthropic.com", "api.openai.com", "generativelanguag
 # ---- names
 
 
+LOCAL = "local"
 INSTALL = "pip install 'remit[models]'"
 _KINDS = {"openai": "openai-chat"}
 """Provider of a `kind`, if different: `openai` in `[models]` is Chat Completions, which most servers speak."""
@@ -78,7 +79,7 @@ class ModelRef:
     name: str
     """As it was written."""
     provider: str
-    """As pydantic-ai calls it."""
+    """As pydantic-ai calls it; `local`."""
     model: str
     """The provider's own name for it."""
     url: str | None = None
@@ -117,10 +118,8 @@ def resolve_model(settings: Settings, name: str) -> ModelRef:
     if table is not None:
         return _from_table(name, table)
     provider, model = _split(name)
-    if provider == "local":
-        fault = f"{name!r}: remit does not run GGUF files any more."
-        advice = "Start it with llama-server or Ollama, and name its address in [models.NAME] (url), or write ollama:NAME."
-        raise Unavailable(fault, code="TOOL_UNAVAILABLE", advice=advice)
+    if provider == LOCAL and model:
+        return ModelRef(name=name, provider=LOCAL, model=model)
     known = PROVIDERS.get(provider)
     if known is not None and model:
         return ModelRef(
@@ -137,7 +136,7 @@ def resolve_model(settings: Settings, name: str) -> ModelRef:
 def _split(name: str) -> tuple[str, str]:
     """`provider:model`, or `provider/model` if a provider has that name; a model's own name may contain both characters."""
     provider, sign, model = name.partition(":")
-    if sign and (provider in PROVIDERS or "/" not in provider):
+    if sign and (provider in PROVIDERS or provider == LOCAL or "/" not in provider):
         return provider, model.strip()
     provider, _, model = name.partition("/")
     return (provider, model.strip()) if provider in PROVIDERS else ("", name)
@@ -146,7 +145,7 @@ def _split(name: str) -> tuple[str, str]:
 def _from_table(name: str, table: ModelAddress) -> ModelRef:
     provider = _KINDS.get(table.kind, table.kind)
     model = table.model or name
-    known = PROVIDERS[provider]
+    known = PROVIDERS.get(provider, Provider())  # a local model has no key
     own = table.url is None or _host(table.url) in OWN_HOSTS
     # A key is sent only to its provider: to another address only if its variable is named beside that address.
     keys = (table.key_variable,) if table.key_variable else known.keys if own else ()
@@ -200,7 +199,7 @@ def _host(url: str) -> str:
 
 def _unknown(settings: Settings, name: str, provider: str, model: str) -> Unavailable:
     name, provider, model = redact_text(name), redact_text(provider), redact_text(model)  # a key in the wrong place
-    names = [*settings.models, *(f"{one}:" for one in PROVIDERS)]
+    names = [*settings.models, *(f"{one}:" for one in PROVIDERS), f"{LOCAL}:"]
     close = get_close_matches(f"{provider}:" if ":" in name else name, names, n=1)
     hint = f" Did you mean {close[0]}{model if close[0].endswith(':') else ''}?" if close and model else ""
     table = f'or a table [models.{name or "NAME"}] with kind = "openai", url = "http://…/v1" and model = "…"'

@@ -343,7 +343,7 @@ def _content_of(event: Any) -> tuple[str, int]:
     return "", sum(len(value if isinstance(value, str) else str(value)) for name in fields if (value := getattr(piece, name, None)))
 
 
-_CHATS = ("openai-chat", "ollama")
+_CHATS = ("openai-chat", "ollama", "local")
 """For these the library treats an end without a reason as good, and keeps the reason only if there was one."""
 _ENDED = {"length": EndReason.LENGTH, "content_filter": EndReason.REFUSED}
 

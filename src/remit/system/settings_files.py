@@ -43,7 +43,7 @@ ALIASES: Mapping[Key, Key] = {("serve", "doors"): ("serve", "apis")}
 """Other names of settings."""
 REMOVED: Mapping[Key, str] = {
     ("serve", "client_ca"): "let a reverse proxy verify client certificates, and give each caller a token (`remit token new`)",
-    ("models", "*", "tools"): "every model is expected to call tools",
+    ("models", "*", "tools"): "a local model calls tools if its chat template has them, and any other model does",
     ("search", "seconds_between"): "requests to search providers are not spaced out any more",
     ("serve", "push_inside"): "A2A push notifications were removed, too; follow a task by its stream",
 }
@@ -51,7 +51,6 @@ REMOVED: Mapping[Key, str] = {
 REMOVED_VALUES: Mapping[tuple[Key, str], str] = {
     (("serve", "http"), "unix"): "Write HOST:PORT, such as 127.0.0.1:7411. gRPC still listens on a Unix socket; a reverse proxy can "
     "put HTTP on one",
-    (("models", "*", "kind"), "local"): "remit does not run GGUF files any more: start llama-server or Ollama, and name its address (url)",
 }
 """Values of earlier versions, by setting and what they begin with up to a colon, with what to do instead."""
 
@@ -199,9 +198,9 @@ def _fault(found: dict[str, Any], layer: Layer) -> str:
         demand = "a table of keys"
     elif found["type"] == "string_too_short":
         demand = "text that is not empty"
-    elif (advice := REMOVED_VALUES.get((named, str(found["input"]).partition(":")[0]))) is not None:
-        return f"{source}: {key} = {found['input']!r} was removed. {advice}"
     elif found["type"] == "string_pattern_mismatch":
+        if (advice := REMOVED_VALUES.get((location, found["input"].partition(":")[0]))) is not None:
+            return f"{source}: {key} = {found['input']!r} was removed. {advice}"
         demand = _PATTERNS.get(location[-1], f"text of the form {found['ctx']['pattern']}")
     # A key in place of its variable's name, or a password in a URL, is not repeated on the screen.
     text = str(found["input"])

@@ -28,6 +28,7 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
         ("openrouter:meta/llama:free", "openrouter", "meta/llama:free"),
         ("openrouter/meta/llama:free", "openrouter", "meta/llama:free"),
         ("ollama:qwen3:8b", "ollama", "qwen3:8b"),
+        ("local:/models/a.gguf", "local", "/models/a.gguf"),
     ],
 )
 def test_name_has_provider_and_model(name: str, provider: str, model: str) -> None:
@@ -42,7 +43,6 @@ def test_name_has_provider_and_model(name: str, provider: str, model: str) -> No
         ("fat", "Did you mean fast?"),
         ("openai:", "names no model"),
         ("gpt-5", "names no model"),
-        ("local:a.gguf", "remit does not run GGUF files"),
         ("elevenlabs:x", "neither PROVIDER:MODEL of a known provider"),
     ],
 )
@@ -120,4 +120,5 @@ def test_prices_are_from_settings_then_known_then_unknown() -> None:
     assert price_for(settings, "proxy") is None
     assert price_for(settings, "ollama:qwen3") is None
     assert price_for(settings, "nobody:knows") is None
+    assert price_for(settings, "local:x") == Price(input=0, output=0)
     assert price_for(settings, "odd") == Price(input=1, output=1)
