@@ -128,7 +128,9 @@ async def test_project_analysis_returns_a_report_and_data(tmp_path: Path) -> Non
     artifacts = {Path(a.path).name: tmp_path / a.path for a in done.artifacts}
     assert set(artifacts) == {"analysis.md", "analysis.json"}
     report = artifacts["analysis.md"].read_text()
-    assert report.index("## The most complex functions") < report.index("<!-- more -->") < report.index("## Most imported")
+    assert report.index("## The most complex functions") < report.index("<!-- more -->") < report.index("## How it is built")
+    assert 'n0["src/words/__init__.py"]' in report
+    assert "n2 --> n1" in report
     assert [one["path"] for one in done.data["tests"]["untouchedFiles"]] == ["src/words/main.py"]
     part = await delegate(tmp_path, path="src", patterns=["count.py"])
     assert (part.data["path"], part.data["files"]) == ("src", 1)

@@ -1,12 +1,16 @@
-"""The report for people, from the bounded data. Text of the repository is escaped."""
+"""The report for people, from the bounded data, with the imports as a Mermaid chart. Text of the repository is escaped."""
 
+import posixpath
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from remit.core.text import MORE, code_span, markdown_line, plural
+from remit.core.text import MORE, code_span, markdown_line, one_line, plural
 
 _ROWS = 10
+BOXES_AT_MOST = 40
+ARROWS_AT_MOST = 70
 
 
 def composition(data: dict[str, Any]) -> str:
@@ -32,7 +36,32 @@ def summary(data: dict[str, Any]) -> str:
     return " ".join(" ".join(parts).split())[:400]
 
 
-def write_report(data: dict[str, Any], title: str) -> str:
+def import_chart(paths: Collection[str], edges: Mapping[str, Counter[str]]) -> str:
+    """A Mermaid chart of these files, or of folders if there are too many; imports that run with the module."""
+    group = {path: path for path in paths}
+    for depth in (3, 2, 1):
+        if len(set(group.values())) > BOXES_AT_MOST:
+            group = {path: "/".join(posixpath.dirname(path).split("/")[:depth]) + "/" for path in paths}
+    boxes = {name: f"n{number}" for number, (name, _) in enumerate(Counter(sorted(group.values())).most_common(BOXES_AT_MOST))}
+    arrows = Counter(
+        (group[path], group[target])
+        for path, targets in edges.items()
+        for target in targets
+        if path in group and target in group and {group[path], group[target]} <= boxes.keys() and group[path] != group[target]
+    )
+    if not arrows:
+        return ""
+    lines = [f'  {key}["{_label(name)}"]' for name, key in boxes.items()]
+    lines += [f"  {boxes[start]} --> {boxes[end]}" for (start, end), _ in arrows.most_common(ARROWS_AT_MOST)]
+    return "\n".join(["```mermaid", "flowchart LR", *lines, "```", "", "Arrows lead from what imports to what is imported."])
+
+
+def _label(text: str) -> str:
+    """Mermaid reads `#35;` as an entity; quotes, brackets and line breaks would end the label."""
+    return "".join(sign if sign.isalnum() or sign in " ./_-" else f"#{ord(sign)};" for sign in one_line(text))
+
+
+def write_report(data: dict[str, Any], chart: str, title: str) -> str:
     partial = f"\n\n**Not complete:** there was no time to read {plural(data['notReached'], 'file')}." if data["notReached"] else ""
     tests = data["tests"]
     cycles = [
@@ -47,6 +76,7 @@ def write_report(data: dict[str, Any], title: str) -> str:
         f"No history: {markdown_line(data['history']['whyNot'])}" if data["history"]["whyNot"] else "",
         _table("The most complex functions", ["name", "path", "line", "complexity"], data["complexFunctions"]),
         MORE,
+        f"## How it is built\n\n{chart}" if chart else "",
         _table("Most imported", ["path", "importedBy"], data["imports"]["mostImported"]),
         _bullets("Cycles and tangles", cycles),
         _table("What no test reaches", ["path", "code", "complexity"], tests["untouchedFiles"] if tests["files"] else []),

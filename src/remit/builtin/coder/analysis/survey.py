@@ -16,7 +16,7 @@ from typing import Any
 from remit.builtin.coder.analysis.file_facts import FUNCTIONS, Facts, ParserPool
 from remit.builtin.coder.analysis.grammars import GRAMMARS, load
 from remit.builtin.coder.analysis.imports import ImportGraph
-from remit.builtin.coder.analysis.report import summary, write_report
+from remit.builtin.coder.analysis.report import import_chart, summary, write_report
 from remit.builtin.coder.source_files import Listing, list_files, permitted_paths
 from remit.builtin.worker.workspace import error_dict
 from remit.core.cycles import cyclic_components, shortest_cycle
@@ -76,8 +76,9 @@ def analyse(
         for end, count in sorted(targets.items())
     ]
     (out / "analysis.json").write_text(json.dumps({"files": files, "imports": edges, "summary": data}), encoding="utf-8")
+    chart = import_chart([one["path"] for one in files if "imports" in one and not one["isTest"]], graph.eager)
     title = os.path.basename(below) or workspace.resolve().name
-    (out / "analysis.md").write_text(write_report(data, title), encoding="utf-8", errors="replace")
+    (out / "analysis.md").write_text(write_report(data, chart, title), encoding="utf-8", errors="replace")
     reply: dict[str, Any] = {"status": "completed", "summary": summary(data), "data": data}
     if left or listing.is_cut:
         message = f"There was no time to read {left:,} of the files." if left else "There was no time to list all files."
