@@ -8,6 +8,7 @@ An invalid request raises `DelegateError` and nothing runs. Everything else, als
 import asyncio
 import contextlib
 import json
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
@@ -23,8 +24,6 @@ from remit.core.delegate_results import (
     SHOWN_CHARACTERS,
     Chunk,
     DelegateResult,
-    ReadableResults,
-    checked_limit,
     chunk_of,
     final_chunk,
     is_paused,
@@ -79,6 +78,8 @@ class Delegator(Protocol):
     async def events(self, session_id: str, after: int = 0) -> list[Event]: ...
 
 
+RESULTS_KEPT = 10_000
+"""Results that a model can read on. Only ids are kept; the results are in the store."""
 _FAULTS = frozenset({"INVALID_TARGET", "INVALID_OPERATION", "INVALID_PARAMETERS"})
 
 
@@ -226,8 +227,9 @@ class Toolbox:
         """`remit` is open. `among`: the offered agents; `characters`: maximum length of a result for the model."""
         self._tool = DelegateTool(remit, among)
         self._loop = remit.loop
-        self._characters = checked_limit(characters)
-        self._given = ReadableResults()
+        self._characters = characters
+        self._given: deque[str | None] = deque(maxlen=RESULTS_KEPT)
+        """Ids of results that its model got and may read on."""
         self._definition: tuple[tuple[AgentSpec, ...], dict[str, Any]] | None = None
         self._can_read = False
         """Whether the same tool can read omitted parts of a result, as last announced."""
@@ -273,12 +275,12 @@ class Toolbox:
     async def _answer(self, arguments: object) -> Answer:
         try:
             request = self._tool.read(_object(arguments))
-            if (earlier := self._given.asked(request)) is not None:
+            if request.agent == READ and (earlier := request.parameters.get("task_id")) in self._given:
                 return await self._read_on(earlier, request)
             result = await self._tool.perform(request)
         except DelegateError as error:
             return Answer(text=shorten_error(error, self._characters))
-        self._given.note(result)
+        self._given.append(result.task_id)
         return Answer(text=shorten_result(result, self._characters, can_read=self._can_read), result=result, is_success=result.success)
 
     async def _read_on(self, task_id: str, request: DelegateRequest) -> Answer:
