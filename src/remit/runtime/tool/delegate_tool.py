@@ -275,7 +275,7 @@ class Toolbox:
     async def _answer(self, arguments: object) -> Answer:
         try:
             request = self._tool.read(_object(arguments))
-            if request.agent == READ and (earlier := request.parameters.get("task_id")) in self._given:
+            if request.agent == READ and (earlier := str(request.parameters.get("task_id"))) in self._given:
                 return await self._read_on(earlier, request)
             result = await self._tool.perform(request)
         except DelegateError as error:
