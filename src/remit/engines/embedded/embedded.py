@@ -345,8 +345,8 @@ class EmbeddedEngine:
 
     # ---- limits
 
-    def limit_slots(self, agent: str, slots: int | None, *, is_default: bool = False) -> None:
-        self.scheduler.limit(agent, slots, is_default=is_default)
+    def limit_slots(self, agent: str, slots: int | None) -> None:
+        self.scheduler.limit(agent, slots)
 
     def spending_limits(self, run: DelegationRun) -> TreeLimits | None:
         """What the store compares with its spending; None: only this process draws from its budget."""
