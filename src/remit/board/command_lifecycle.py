@@ -381,14 +381,6 @@ def loaded_context(root: Path, complexity: str, reason: str, language: str | Non
     }
 
 
-def context_words(context: Mapping[str, Any]) -> str:
-    """The loaded context in one line."""
-    files = context.get("files") or ()
-    shown = f"{', '.join(files)} ({context.get('bytes', 0):,} bytes)" if files else "no context files"
-    left_out = "".join(f" {words}" for words in context.get("left_out") or ())
-    return f"level {context.get('level')} ({context.get('reason')}): {shown}.{left_out}"
-
-
 # ---- the order in which tasks are implemented: their dependencies, what may start. Read only
 
 
