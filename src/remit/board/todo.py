@@ -1,7 +1,7 @@
 """TODO.md parsed and drawn: its tasks as blocks, a person's own text by position, and the same text for the same board.
 
 A description may contain lines such as `---` or `### 9. Something`: `draw` puts a backslash before them (Markdown shows them as written).
-Parsing removes it. The original drawing and the edited text are parsed alike, so oddities in both are no edits. `todo_merge` merges."""
+Parsing removes it. The original drawing and the edited text are parsed alike: an oddity in both is not an edit."""
 
 import re
 from collections.abc import Mapping, Sequence
