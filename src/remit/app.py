@@ -210,13 +210,12 @@ class Remit:
         from remit.system.liveness import this_owner
 
         attachment = self._attachment = await attach(token)
-        opened_at, self.root = self.root, attachment.root
+        self.root = attachment.root
         self.owner = this_owner(self.clock)
         self._is_open = True
         try:
-            is_elsewhere = opened_at != self.root and not opened_at.is_relative_to(self.folder)
-            await self._load_directory(opened_at if is_elsewhere else None)
-            self.directory = attachment.directory(self.directory, [given.spec.name for given in self._given.agents])
+            await self._load_directory(None)
+            self.directory = attachment.directory([given.spec.name for given in self._given.agents])
             self.store = await off_loop(attachment.open_store)
             self._reader = EventStreams(self.store, self.folder / "run")
             self.recovered = Recovered()
@@ -396,12 +395,11 @@ class Remit:
     # ---- agents and policy
 
     def register(self, agent: "FunctionAgent | AgentPort") -> None:
-        from remit.agents.function import FunctionAgent
-
         self._must_be_open()
         if self._attachment is not None:
-            self._attachment.lend(self.directory, self._executors(agent) if isinstance(agent, FunctionAgent) else agent)
-            return
+            raise Misused(
+                "A Remit opened by an agent uses the agents of its tree.", advice="Declare this agent in the project of the tree."
+            )
         self.directory.register(agent)
         self._limit_slots(agent.spec)
 
@@ -664,7 +662,6 @@ class Remit:
             loop=self.loop,
             run_folder=self.folder / "run",
             project=self._project,
-            kill_grace_seconds=self.settings.kill_grace_seconds,
         )
 
     def _caller_token(self, live: "LocalRun") -> str:

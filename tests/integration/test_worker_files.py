@@ -13,6 +13,7 @@ import pytest
 
 from remit import Context, Remit, Return, agent
 from remit.system.edits import TEMPORARY
+from support.repository import begin, git
 
 
 @pytest.fixture
@@ -141,14 +142,17 @@ async def test_pipes_and_links_to_forbidden_files_are_refused(remit: Remit, tmp_
 
 
 async def test_worker_uses_the_workspace_of_its_caller(tmp_path: Path) -> None:
-    @agent("copyist", workspace="copy")
+    @agent("copyist", workspace="worktree")
     async def copyist(ctx: Context) -> Any:
-        await ctx.delegate("worker.write_file", path="note.txt", content="in the copy")
+        await ctx.delegate("worker.write_file", path="note.txt", content="in the worktree")
         return (await ctx.delegate("worker.read_file", path="note.txt")).data["content"]
 
+    begin(tmp_path)
     (tmp_path / "note.txt").write_text("in the project")
+    git(tmp_path, "add", "note.txt")
+    git(tmp_path, "commit", "-qm", "begun")
     async with Remit.open(tmp_path, agents=[copyist]) as remit:
-        assert (await remit.delegate("copyist")).data == "in the copy"
+        assert (await remit.delegate("copyist")).data == "in the worktree"
     assert (tmp_path / "note.txt").read_text() == "in the project"
 
 

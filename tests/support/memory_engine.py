@@ -482,11 +482,10 @@ class MemoryEngine:
         self.busy[run.delegation.agent] -= 1
         self.fill()
 
-    def limit_slots(self, agent: str, slots: int | None, *, is_default: bool = False) -> None:
-        if not is_default:
-            self.limits.pop(agent, None)
+    def limit_slots(self, agent: str, slots: int | None) -> None:
+        self.limits.pop(agent, None)
         if slots is not None:
-            self.limits.setdefault(agent, slots)
+            self.limits[agent] = slots
         self.fill()
 
     async def principal_budget(self, principal: str, limits: Limits | None = None) -> Budget:

@@ -120,6 +120,11 @@ def test_removed_unix_socket_of_http_says_what_to_do_instead(tmp_path: Path, val
     assert load(tmp_path, f"[serve]\ngrpc = {value!r}").serve.grpc == value
 
 
+def test_removed_setting_of_a_model_says_what_to_do_instead(tmp_path: Path) -> None:
+    with pytest.raises(Misused, match=r"this setting was removed\. Delete it"):
+        load(tmp_path, "[models.big]\ntools = 'native'")
+
+
 def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(Misused) as caught:
         load(tmp_path, "cycles = 'x'\nslots_total = -1", {"REMIT_MAX_DEPTH": "deep"}, queue_limit="long")

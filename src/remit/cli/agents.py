@@ -11,7 +11,7 @@ from remit.agents.coding.detect import DetectedAgent, KnownAgent, detect
 from remit.agents.definition import Definition, Kind
 from remit.agents.role_bindings import why_unavailable
 from remit.cli import completion
-from remit.cli.delegate import advice_for_unknown, only_served
+from remit.cli.delegate import advice_for_unknown
 from remit.cli.exits import Exit
 from remit.cli.init import agent_lines, write_settings
 from remit.cli.project import NO_MCP, Project, has_mcp
@@ -96,7 +96,7 @@ def agents(
     if detect:
         return detect_agents(project, write=write, yes=yes)
     directory = project.directory
-    known = [*directory.specs(), *only_served(project.root, directory.names())]
+    known = directory.specs()
     specs = sorted(known, key=rank) if name is None else _named(name, known, project)
     documents = [
         agent_document(spec, *_timeouts(spec, project))

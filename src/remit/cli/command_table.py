@@ -17,7 +17,7 @@ ASKING = (CHAT, DELEGATE, BOARD)
 """Groups whose commands run agents: a person at the terminal is asked to approve the project first."""
 COMMANDS = {
     "ask": CommandEntry("ask:ask", CHAT, "Ask the assistant one question."),
-    "chat": CommandEntry("chat:chat", CHAT, "Talk with the assistant."),
+    "chat": CommandEntry("ask:chat", CHAT, "Talk with the assistant."),
     "conversations": CommandEntry("conversations:conversations", CHAT, "List conversations, or show one."),
     "delegate": CommandEntry("delegate:delegate", DELEGATE, "Hand work to an agent and wait for its return."),
     "run": CommandEntry("flows:run", DELEGATE, "Run a flow: several delegations declared in a file."),
@@ -25,7 +25,7 @@ COMMANDS = {
     "cancel": CommandEntry("sessions:cancel", DELEGATE, "Stop a delegation and everything below it."),
     "recover": CommandEntry("sessions:recover", DELEGATE, "Resume or settle the work of processes that died."),
     "fetch": CommandEntry("operate:fetch", DELEGATE, "Fetch the files of a delegation that ran on another machine."),
-    "workspaces": CommandEntry("workspaces:workspaces", DELEGATE, "List, merge or remove the worktrees and copies of agents."),
+    "workspaces": CommandEntry("workspaces:workspaces", DELEGATE, "List, merge or remove the worktrees of agents."),
     "validate": CommandEntry("tool:validate", DELEGATE, "Check a return against the return format."),
     "task": CommandEntry("task:task", BOARD, "Record a task; show, abandon, recover, divide, sync or review tasks."),
     "research": CommandEntry("board_commands:research", BOARD, "Research a task; the report goes to its folder."),

@@ -98,8 +98,13 @@ class WorkspaceKind(StrEnum):
     """It writes no files."""
     WORKTREE = "worktree"
     """Its own git worktree: its changes are a diff, merged only on request."""
-    COPY = "copy"
-    """A copy of the project: its changes are a diff, and nothing else is touched."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        if value == "copy":
+            raise Misused(
+                'workspace = "copy" was removed.', advice='Write "worktree" (it needs a git checkout with a commit) or "scratch".'
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +133,7 @@ class AgentSpec:
     """With workspace `worktree`: its changes are merged into the project when it completes; "queue": by the merge queue, if the merged tree
     is accepted."""
     kind: str = "function"
-    """How it is executed: function, command, acp, claude, codex, opencode, model, or a profile on one of them."""
+    """How it is executed: function, command, claude, codex, opencode, model, or a profile on one of them."""
     output_schema: Mapping[str, Any] | None = None
     """JSON schema of the data in a `completed` return; None: any data."""
     languages: tuple[str, ...] = ()

@@ -156,8 +156,8 @@ class Engine(Protocol):
 
     # ---- limits
 
-    def limit_slots(self, agent: str, slots: int | None, *, is_default: bool = False) -> None:
-        """Limit the parallel delegations of `agent`; None: no limit of its own. `is_default`: only if it has no limit yet."""
+    def limit_slots(self, agent: str, slots: int | None) -> None:
+        """Limit the parallel delegations of `agent`; None: no limit of its own."""
         ...
 
     async def principal_budget(self, principal: str, limits: Limits | None = None) -> Budget:

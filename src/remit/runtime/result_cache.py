@@ -214,7 +214,7 @@ class Writers:
     def _may_write_for_caller(self, agent: str) -> bool:
         """Below an agent with a workspace, an agent that declares one of its own works in that of its caller."""
         found = self._config.deps.agents.find(agent)
-        return found is not None and not found.spec.effects and found.spec.workspace in (WorkspaceKind.WORKTREE, WorkspaceKind.COPY)
+        return found is not None and not found.spec.effects and found.spec.workspace is WorkspaceKind.WORKTREE
 
     def epoch(self) -> int:
         """Changes when a delegation that may write is recorded. Call `is_any_alive` after it, not before."""

@@ -220,7 +220,7 @@ class PostgresStore(SqlStore):
     def _history_scans(self, query: HistoryQuery) -> list[tuple[str, tuple[Any, ...], str]]:
         if query.root_id is not None:
             return [(*scan, "") for scan in self._tree_scans(query.root_id)]
-        is_live = query.wanted is not None and LIVE.issuperset(query.wanted)
+        is_live = query.states and LIVE.issuperset(query.states)
         return [("settled_at IS NULL" if is_live else "TRUE", (), "")]
 
     # ---- connections

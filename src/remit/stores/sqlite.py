@@ -265,9 +265,9 @@ class SqliteStore(SqlStore):
             return [("task_number=?", (query.task_number,), "")]
         if query.conversation is not None:
             return [("conversation=?", (query.conversation,), "")]
-        if query.principal is not None and not LIVE.issuperset(query.wanted or SETTLED):  # live ones are found faster by their state
+        if query.principal is not None and not LIVE.issuperset(query.states or SETTLED):  # live ones are found faster by their state
             return [("principal=?", (query.principal,), "")]
-        wanted = None if query.wanted is None else [state.value for state in query.wanted]
+        wanted = [state.value for state in query.states] or None
         return [(*scan, "") for scan in self._scans(wanted, query.agent)]
 
     # ---- lending connections

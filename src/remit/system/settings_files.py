@@ -43,6 +43,8 @@ ALIASES: Mapping[Key, Key] = {("serve", "doors"): ("serve", "apis")}
 """Other names of settings."""
 REMOVED: Mapping[Key, str] = {
     ("serve", "client_ca"): "let a reverse proxy verify client certificates, and give each caller a token (`remit token new`)",
+    ("models", "*", "tools"): "a local model calls tools if its chat template has them, and any other model does",
+    ("search", "seconds_between"): "requests to search providers are not spaced out any more",
     ("serve", "push_inside"): "A2A push notifications were removed, too; follow a task by its stream",
 }
 """Settings of earlier versions, with what to do instead."""
@@ -171,10 +173,11 @@ def timeout_faults(limits: Mapping[str, TimeLimits], layer: Layer) -> list[str]:
 
 def _fault(found: dict[str, Any], layer: Layer) -> str:
     location = tuple(str(part) for part in found["loc"])
+    named = ("models", "*", *location[2:]) if location[0] == "models" else location
     source = _source(location, layer)
     if found["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        if location in REMOVED:
-            return f"{source}: this setting was removed. Delete it: {REMOVED[location]}"
+        if named in REMOVED:
+            return f"{source}: this setting was removed. Delete it: {REMOVED[named]}"
         allowed = _keys_at(location[:-1])
         close = get_close_matches(location[-1], allowed, n=1)
         if "key_variable" in allowed and is_secret_name(location[-1]):

@@ -47,12 +47,10 @@ class Scheduler:
         self._count = 0
         self._is_shut = False
 
-    def limit(self, agent: str, slots: int | None, *, is_default: bool = False) -> None:
-        """`is_default`: only if there is no limit yet."""
-        if not is_default:
-            self._limits.pop(agent, None)
+    def limit(self, agent: str, slots: int | None) -> None:
+        self._limits.pop(agent, None)
         if slots is not None:
-            self._limits.setdefault(agent, slots)
+            self._limits[agent] = slots
         self.fill()
 
     @property
