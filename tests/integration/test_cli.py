@@ -1,6 +1,5 @@
 """`remit` on the command line: delegation, inspection, usage errors, missing and damaged projects."""
 
-import contextlib
 import ctypes
 import json
 import os
@@ -270,22 +269,6 @@ def leave_log(database: Path, kept: tuple[str, ...]) -> None:
     connection.close()
     for tail, data in saved.items():
         Path(f"{database}{tail}").write_bytes(data)
-
-
-def test_metrics_are_drawn_over_time(tmp_path: Path) -> None:
-    make_project(tmp_path)
-    for agent in ("broken", "echo"):
-        remit(tmp_path, "delegate", agent, *(["text=x"] if agent == "echo" else []))
-    with contextlib.closing(sqlite3.connect(tmp_path / ".remit" / "remit.db")) as database, database:
-        database.execute("UPDATE delegations SET created_at=created_at-45000, settled_at=settled_at-44960 WHERE agent='broken'")
-    lines = dict(line.split()[:2] for line in remit(tmp_path, "metrics").stdout.partition("trend ")[2].splitlines() if line[:1] == "d")
-    assert lines.pop("delegation.latency.p99")[11] == "█", "it took 40 s, half a day ago"
-    assert lines == {
-        "delegation.total": "▁▁▁▁▁▁▁▁▁▁▁█▁▁▁▁▁▁▁▁▁▁▁█",
-        "delegation.success_rate": "···········▁···········█",
-        "delegation.timeout_rate": "···········▁···········▁",
-    }
-    assert "▁" not in remit(tmp_path, "metrics", "--since", "2000000000").stdout, "nothing was delegated then"
 
 
 @pytest.mark.parametrize(

@@ -120,8 +120,6 @@ def _sandbox() -> Iterator[Finding]:
     yield _finding(
         "bubblewrap", str(offer.fault or offer.bubblewrap or "not found"), offer.advice(), is_fault=lacks_bubblewrap, mark="missing"
     )
-    if closed := offer.closed_switches():
-        yield _finding("user namespaces", "forbidden to users", ", ".join(closed))
     landlock = f"version {offer.landlock}" if offer.landlock else "none"
     yield _finding("Landlock", landlock, "Linux 5.13 and later, with lsm=…,landlock.", is_fault=not offer.landlock, mark="missing")
     seccomp = "system calls are filtered" if offer.seccomp else "none"

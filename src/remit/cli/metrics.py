@@ -1,7 +1,7 @@
 """`remit metrics` and `remit ledger`: figures of a period, and the error ledger. Read only."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from rich.text import Text
@@ -26,33 +26,28 @@ from remit.core.metrics import (
     Tally,
     metrics_of,
 )
-from remit.core.ports import Store
 from remit.runtime.error_ledger import Entry, ErrorLedger
 
 FULL = 20
 """Number of targets and operations listed, those with most errors first."""
-INTERVALS = 24
-DAY_SECONDS = 86_400.0
-SIGNS = "▁▂▃▄▅▆▇█"
 
 
 def metrics(
     project: Project,
     since: Annotated[str | None, Option(help="30m, 2h, 1d ago, or an ISO time. Default: everything on record.")] = None,
 ) -> Exit:
-    """Show totals, rates and latency of delegations, now and over time, errors by target and operation, and alerts.
+    """Show totals, rates and latency of delegations, errors by target and operation, and alerts.
 
     Exits 0 also when there are alerts."""
     now = time.time()
     begin = parse_time(since, "--since", now)
     with project.history() as store:
         found = metrics_of(Tally() if store is None else store.tally(begin, None), since=begin, until=now)
-        trends = [] if store is None or project.as_json else _trends(store, now - DAY_SECONDS if begin is None else begin, now)
     empty = NOTHING_YET if store is None else "Nothing was delegated in that time."
-    return project.answer(found.to_dict, (lambda: _print_metrics(found, trends)) if found.total else empty)
+    return project.answer(found.to_dict, (lambda: _print_metrics(found)) if found.total else empty)
 
 
-def _print_metrics(found: Metrics, trends: Sequence[Mapping[str, str]]) -> None:
+def _print_metrics(found: Metrics) -> None:
     rows = [
         _row(TOTAL.name, f"{found.total:,}", TOTAL, None),
         _row(SUCCESS_RATE.name, _share(found.success), SUCCESS_RATE, found.success.rate),
@@ -71,31 +66,8 @@ def _print_metrics(found: Metrics, trends: Sequence[Mapping[str, str]]) -> None:
         rows.append(_row(f"{AVAILABILITY.name} {name}", _share(found.availability[name])))
     rows += [_row(f"delegation.tokens.by_operation {name}", f"{tokens:,}") for name, tokens in _most(found.tokens_by_operation)]
     say_table(rows, shrinking=("metric",))
-    say()
-    say_table(trends)
     alerts = found.alerts()
     say(f"\n! {count(len(alerts), 'alert')}." if alerts else "\nNo alert.")
-
-
-def _trends(store: Store, begin: float, end: float) -> list[dict[str, str]]:
-    """A line for each metric, with a sign for each interval of the period."""
-    seconds = (end - begin) / INTERVALS
-    bounds = [begin + place * seconds for place in range(INTERVALS)]
-    parts = [metrics_of(store.tally(since, since + seconds), since=since, until=since + seconds) for since in bounds]
-    values: dict[Metric, list[float | None]] = {
-        TOTAL: [part.total for part in parts],
-        SUCCESS_RATE: [part.success.rate for part in parts],
-        TIMEOUT_RATE: [part.timeout.rate for part in parts],
-        LATENCY_P99: [part.latency["p99"] for part in parts],
-    }
-    title = f"the last {duration(end - begin)}, {duration(seconds)} each"
-    return [{"trend": metric.name, title: _sparkline(found)} for metric, found in values.items()]
-
-
-def _sparkline(values: Sequence[float | None]) -> str:
-    """A sign for each value, from zero to the largest; a dot for None."""
-    largest = max(filter(None, values), default=1.0)
-    return "".join("·" if value is None else SIGNS[int(value / largest * (len(SIGNS) - 1))] for value in values)
 
 
 def _row(name: str, value: str, metric: Metric | None = None, rate: float | None = None) -> dict[str, Any]:

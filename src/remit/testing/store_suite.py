@@ -256,12 +256,12 @@ def history_is_found_by_each_filter_and_their_combinations(open_store: OpenStore
         (HistoryQuery(), [7, 6, 5, 4, 3, 2, 1, 8]),
         (HistoryQuery(limit=2), [7, 6]),
         (HistoryQuery(agent="other"), [5, 2]),
-        (HistoryQuery(state=State.FAILED), [5, 4, 8]),
-        (HistoryQuery(agent="digest", state=State.FAILED), [4, 8]),
+        (HistoryQuery(states=(State.FAILED,)), [5, 4, 8]),
+        (HistoryQuery(agent="digest", states=(State.FAILED,)), [4, 8]),
         (HistoryQuery(root_id=session(1)), [3, 1]),
         (HistoryQuery(root_id=session(1), since=1002.0), [3]),
         (HistoryQuery(task_number=195), [7, 4]),
-        (HistoryQuery(task_number=195, state=State.FAILED, agent="digest"), [4]),
+        (HistoryQuery(task_number=195, states=(State.FAILED,), agent="digest"), [4]),
         (HistoryQuery(since=1003.0, until=1005.0), [5, 4, 3]),
         (HistoryQuery(before_session=session(4)), [3, 2, 1, 8]),
         (HistoryQuery(before_session=session(5), agent="other"), [2]),
@@ -413,8 +413,7 @@ def delegations_are_summed_up(open_store: OpenStore) -> None:
             ("digest", State.COMPLETED): 2, ("digest", State.FAILED): 2, ("digest", State.QUEUED): 1, ("digest", State.RUNNING): 1,
             ("other", State.COMPLETED): 1, ("other", State.FAILED): 1,
         }  # fmt: skip
-        assert summed.latencies.count == 6
-        assert (summed.latencies.shortest, summed.latencies.longest) == (995.0, 1990.0)
+        assert (len(summed.latencies), min(summed.latencies), max(summed.latencies)) == (6, 995.0, 1990.0)
         assert sum(store.tally(since=1004.0).states.values()) == 4
         whole = sum(store.tally().states.values())
         parts = [store.tally(until=1002.0), store.tally(1002.0, 1004.0), store.tally(since=1004.0)]

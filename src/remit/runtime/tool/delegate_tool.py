@@ -7,6 +7,7 @@ An invalid request raises `DelegateError` and nothing runs. Everything else, als
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,8 +20,6 @@ from remit.core.delegate_results import (
     SHOWN_CHARACTERS,
     Chunk,
     DelegateResult,
-    ReadableResults,
-    checked_limit,
     chunk_of,
     final_chunk,
     is_paused,
@@ -75,6 +74,8 @@ class Delegator(Protocol):
     async def events(self, session_id: str, after: int = 0) -> list[Event]: ...
 
 
+RESULTS_KEPT = 10_000
+"""Results that a model can read on. Only ids are kept; the results are in the store."""
 _FAULTS = frozenset({"INVALID_TARGET", "INVALID_OPERATION", "INVALID_PARAMETERS"})
 
 
@@ -195,8 +196,9 @@ class Toolbox:
         """`remit` is open. `among`: the offered agents; `characters`: maximum length of a result for the model."""
         self._tool = DelegateTool(remit, among)
         self._loop = remit.loop
-        self._characters = checked_limit(characters)
-        self._given = ReadableResults()
+        self._characters = characters
+        self._given: deque[str | None] = deque(maxlen=RESULTS_KEPT)
+        """Ids of results that its model got and may read on."""
 
     def definition(self) -> dict[str, Any]:
         """Name, description and `inputSchema` for the current directory."""
@@ -222,10 +224,10 @@ class Toolbox:
 
     async def _answer(self, arguments: object) -> str:
         request = self._tool.read(_object(arguments))
-        if (earlier := self._given.asked(request)) is not None:
+        if request.agent == READ and (earlier := str(request.parameters.get("task_id"))) in self._given:
             return await self._read_on(earlier, request)
         result = await self._tool.perform(request)
-        self._given.note(result)
+        self._given.append(result.task_id)
         can_read = any(spec.name == READ for spec in self._tool.catalogue.specs)
         return shorten_result(result, self._characters, can_read=can_read)
 
