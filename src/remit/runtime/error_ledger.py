@@ -220,7 +220,7 @@ class ErrorLedger:
         """Record the errors; on disk when this returns. An event loop uses `LedgerWriter` instead. `at`: their times, unless now."""
         times = at or [self._clock.wall()] * len(errors)
         found = zip(errors, times, strict=True)
-        new = [first_entry(one, time) for one, time in found if _NOTHING.search(one.error.message[:200]) is None]  # that is no error
+        new = [first_entry(one, time) for one, time in found if _NOTHING.search(one.error.message[:200]) is None]  # a remark of git
         if new:
             self._change(lambda entries: _merge_entries(entries, new))
 
