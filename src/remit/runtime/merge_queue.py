@@ -20,7 +20,9 @@ from remit.runtime.landing import (
     QUEUE_LOCK,
     RebaseResult,
     changed_names,
+    checked_out_branch,
     fresh_worktree,
+    git_of,
     head_of,
     move_branch,
     only_board_changed,
@@ -28,7 +30,7 @@ from remit.runtime.landing import (
     remember_candidate,
 )
 from remit.runtime.verify import Acceptance, AcceptanceSite, Check, run_acceptance, run_setup, share_files
-from remit.runtime.workspaces import Workspace
+from remit.runtime.workspaces import MergeResult, Workspace
 from remit.system.files import file_lock
 from remit.system.threads import finish_despite_cancel, off_loop
 
@@ -54,6 +56,7 @@ class Candidate:
     """Commands of the task and its plan, beside those of the project."""
     stop_at: float
     """Monotonic: acceptance commands stop then."""
+    dirty_seconds: float = DIRTY_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,7 +330,7 @@ class MergeQueue:
     async def _move(self, head: str, stacked: Sequence[tuple[_QueuedCandidate, RebaseResult]], proof: Proof) -> bool:
         """Move the branch to the accepted work; False: it moved meanwhile, or work was cancelled, so rebase and accept again."""
         workspace = stacked[-1][0].candidate.workspace
-        until = time.monotonic() + DIRTY_SECONDS
+        until = time.monotonic() + max(one.candidate.dirty_seconds for one, _ in stacked)
         while True:
             for one, rebased in stacked:
                 await off_loop(remember_candidate, one.candidate.workspace, rebased.tip)
@@ -352,11 +355,39 @@ class MergeQueue:
                 head, stacked = again
             elif time.monotonic() >= until:
                 files = f" ({', '.join(moved.files[:10])})" if moved.files else ""
-                words = f"The work is accepted, but cannot be merged into {workspace.onto}: {moved.reason}{files}."
+                words = f"It cannot be merged into {workspace.onto}: {moved.reason}{files}."
                 _answer([one for one, _ in stacked], _not_landed(WAITS, words, notes=proof.notes))
                 return True
             else:
                 await asyncio.sleep(POLL_SECONDS)
+
+
+async def merge_work(
+    workspace: Workspace,
+    commit: str,
+    root: Path,
+    settings: Settings,
+    *,
+    accept: tuple[str, ...] = (),
+    is_accepting: bool,
+    seconds: float,
+    marks: Mapping[str, str],
+) -> MergeResult:
+    """Merge `commit` into the branch that is checked out in the project. Without acceptance commands it waits for no uncommitted work."""
+    onto = await off_loop(checked_out_branch, git_of(workspace))
+    if not onto:
+        return MergeResult(is_done=False, reason="no branch is checked out in the project (HEAD is detached)")
+    candidate = Candidate(
+        workspace=replace(workspace, onto=onto), tip=commit, accept=accept, stop_at=time.monotonic() + seconds,
+        dirty_seconds=DIRTY_SECONDS if is_accepting else 0.0,
+    )  # fmt: skip
+    landing = await MergeQueue(root, settings, is_accepting=is_accepting, marks=marks).land(candidate)
+    if landing.error is None:
+        return MergeResult(is_done=True, into=onto, notes=landing.notes)
+    return MergeResult(
+        is_done=False, into=onto, conflicts=landing.rebased.conflicts if landing.rebased is not None else (),
+        reason=landing.error.message.rstrip("."), code=landing.error.code if is_accepting else CODES[CONFLICT],
+    )  # fmt: skip
 
 
 def _answer(waiting: Sequence[_QueuedCandidate], landing: Landing) -> None:
