@@ -37,10 +37,11 @@ from remit.runtime.authorize import (
     refusal,
     with_tree_facts,
 )
-from remit.runtime.deps import ROOT_LINEAGE, Caller, RuntimeDeps, Submission, TreeFacts
+from remit.runtime.deps import ROOT_LINEAGE, RuntimeDeps, Submission, TreeFacts
 
 if TYPE_CHECKING:
     from remit.core.composition import GroupStep
+    from remit.runtime.local_context import LocalRun
 
 
 @dataclass(slots=True)
@@ -183,7 +184,9 @@ class _Terms:
         self.parameters: Mapping[str, Any] = {}
 
 
-def guard_input(terms: _Terms, caller: Caller | None, deps: RuntimeDeps, now: float, origin: Origin | None, session_id: str) -> GuardInput:
+def guard_input(
+    terms: _Terms, caller: "LocalRun | None", deps: RuntimeDeps, now: float, origin: Origin | None, session_id: str
+) -> GuardInput:
     """Facts about the caller and the request. `session_id`: of the new delegation."""
     rules, target = deps.rules, terms.target
     if caller is None:
@@ -216,7 +219,7 @@ def guard_input(terms: _Terms, caller: Caller | None, deps: RuntimeDeps, now: fl
     return case
 
 
-def _pass_through(case: GuardInput, terms: _Terms, caller: Caller) -> None:
+def _pass_through(case: GuardInput, terms: _Terms, caller: "LocalRun") -> None:
     """The caller acts for its own caller, so its children take its place. Pass-through agents cannot form a cycle."""
     terms.above, terms.asker, case.caller_path = caller.acts_for
     case.caller_depth = terms.above.depth
@@ -242,7 +245,7 @@ def _narrow(case: GuardInput, terms: _Terms, origin: Origin, is_root: bool, wall
         case.caller_hard_at = theirs if case.caller_hard_at is None else min(case.caller_hard_at, theirs)
 
 
-def accept(request: Request, caller: Caller | None, deps: RuntimeDeps, origin: Origin | None = None) -> Submission:
+def accept(request: Request, caller: "LocalRun | None", deps: RuntimeDeps, origin: Origin | None = None) -> Submission:
     """The submission for `request`, with a refusal if a guard refused. `origin`: the external caller."""
     wall = deps.clock.wall
     steps = _BLANK_STEPS.copy()
@@ -391,7 +394,7 @@ def _adapt(request: Request, terms: _Terms, spec: AgentSpec, learned: LearnedLim
 
 
 def _submission(
-    request: Request, terms: _Terms, caller: Caller | None, deps: RuntimeDeps, steps: list[float | None], origin: Origin | None
+    request: Request, terms: _Terms, caller: "LocalRun | None", deps: RuntimeDeps, steps: list[float | None], origin: Origin | None
 ) -> Submission:
     now = deps.clock.monotonic()
     created_at = deps.clock.wall()
@@ -449,7 +452,7 @@ def _may_be_cached(request: Request, terms: _Terms) -> bool:
 
 
 def _authorized(
-    case: GuardInput, terms: _Terms, tree: TreeFacts, caller: Caller | None, deps: RuntimeDeps, lineage: Lineage
+    case: GuardInput, terms: _Terms, tree: TreeFacts, caller: "LocalRun | None", deps: RuntimeDeps, lineage: Lineage
 ) -> tuple[ErrorInfo | None, PendingApproval | None]:
     """The policy's refusal, or the approval still required; neither if it is allowed."""
     assert terms.agent is not None
@@ -497,7 +500,7 @@ def _remembered_refusal(submission: Submission, code: str, refusal: Return) -> R
     return reply.repeated_refusal(*submission.tree.note_refusal(call, refusal))
 
 
-def _ancestor_tasks(caller: Caller | None) -> Sequence[tuple[str, str]]:
+def _ancestor_tasks(caller: "LocalRun | None") -> Sequence[tuple[str, str]]:
     return [] if caller is None else [(d.agent, normalised_task(d.parameters)) for d in caller.ancestors()]
 
 

@@ -16,7 +16,7 @@ from remit.core.errors import ErrorInfo, Failed, InvalidReturn, code_of_type
 from remit.core.ids import is_session_id
 from remit.core.jsonable import to_jsonable
 from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Evidence, Metadata, Return, Status
-from remit.core.text import shorten
+from remit.core.text import plural, shorten
 from remit.runtime.output_schema import schema_faults
 from remit.runtime.receive import NOT_JSON, read_answer
 from remit.runtime.return_format import EXAMPLE_SUMMARY
@@ -27,20 +27,11 @@ ADVISED_CHARACTERS = 400
 ADVISED_TOKENS = 100
 ADVISED_SENTENCES = range(2, 6)
 
-_TOKEN = r"[぀-ヿ㐀-鿿가-힯]|[^\W_]{1,6}|[^\w\s]|_+"
+_TOKEN = r"[぀-ヿ㐀-鿿가-힯]|\w{1,6}|[^\w\s]"
 """Long words are several tokens; so is each character of scripts without spaces. Compiled on first use, which takes long."""
-
-# Begins with the rare marks and looks back from there, like the next ones.
-_SENTENCE_END = re.compile(r"[.!?…。！？](?:(?<=[。！？])|(?<=[^\s.!?…].)[.!?…]*[\"'”’)\]]*(?=\s|\Z))")
-
-_MARKUP = re.compile(
-    r"^\s{0,3}(?:#{1,6}|[-*+]|\d+[.)]|>)\s"  # headings, lists, quotations
-    r"|`[^`\n]+`|```|~~~"  # code
-    r"|\*\*[^*\n]+\*\*|__(?=\S)[^_\n]*\s[^_\n]*(?<=\S)__"  # bold; one word alone is a name, as in __main__.py
-    r"|\[[^\]\n]{1,400}\]\([^)\n]{1,400}\)"  # links
-    r"|</?[a-zA-Z][a-zA-Z0-9]{0,20}(?:\s[^<>\n]{0,400})?/?>",  # tags
-    re.MULTILINE,
-)
+_SENTENCE_END = re.compile(r"[。！？]|[.!?…]+[\"'”’)\]]*(?=\s)|[^\s.!?…。！？\"'”’)\]]\s*\Z")
+"""A text that ends without a mark ends a sentence, too."""
+_MARKUP = re.compile(r"^\s{0,3}(?:#|[-*+>] )|`|\*\*|\]\(|</?[a-zA-Z]", re.MULTILINE)
 _EMOJI = re.compile("[\U0001f000-\U0001faff☀-➿⬀-⯿️]")
 
 
@@ -58,11 +49,10 @@ def summary_warnings(summary: str) -> list[str]:
     if len(summary) > ADVISED_CHARACTERS:
         warnings.append(f"summary: {len(summary)} characters; at most {ADVISED_CHARACTERS} are advised")
     # No token is shorter than a character: a text this short needs no count.
-    if len(summary) > ADVISED_TOKENS and (tokens := count_tokens(summary)) > ADVISED_TOKENS:
+    if len(summary) > ADVISED_TOKENS and (tokens := len(re.findall(_TOKEN, summary))) > ADVISED_TOKENS:
         warnings.append(f"summary: about {tokens} tokens; at most {ADVISED_TOKENS} are advised")
     if (sentences := count_sentences(summary)) not in ADVISED_SENTENCES:
-        low, high = ADVISED_SENTENCES[0], ADVISED_SENTENCES[-1]
-        warnings.append(f"summary: {sentences} sentence{'' if sentences == 1 else 's'}; {low} to {high} are advised")
+        warnings.append(f"summary: {plural(sentences, 'sentence')}; {ADVISED_SENTENCES[0]} to {ADVISED_SENTENCES[-1]} are advised")
     if _MARKUP.search(summary):
         warnings.append("summary: contains markup; plain sentences are advised")
     if not summary.isascii() and _EMOJI.search(summary):
@@ -70,16 +60,8 @@ def summary_warnings(summary: str) -> list[str]:
     return warnings
 
 
-def count_tokens(text: str) -> int:
-    """A rough count, without a model's vocabulary."""
-    return len(re.findall(_TOKEN, text))
-
-
 def count_sentences(text: str) -> int:
-    text = text.strip()
-    ends = list(_SENTENCE_END.finditer(text))
-    tail = text[ends[-1].end() :] if ends else text
-    return len(ends) + bool(tail.strip())
+    return len(_SENTENCE_END.findall(text.strip() + " "))
 
 
 _Words = Annotated[str, StringConstraints(min_length=1)]
