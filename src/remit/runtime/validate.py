@@ -4,7 +4,7 @@ Trusts nothing an agent says about evidence, hashes, times or its place in the t
 `receive` finds the candidate, the engine asks for a repair."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, NamedTuple
@@ -188,11 +188,12 @@ def validate_jsonable(fields: Mapping[str, Any], expected: ExpectedReturn) -> Re
     try:
         wire = read_shape(fields)
         files = _check_artifacts(wire, expected)
-        faults = [*_identity_faults(wire, expected), *_error_faults(wire), *_data_faults(wire, expected), *files.faults]
-        if faults:
+        if faults := [*_faults(wire, expected), *files.faults]:
             raise InvalidReturn(faults)
     except InvalidReturn as invalid:
-        raise InvalidReturn(_bounded(invalid.faults), advice=_advice(expected)) from None
+        more = len(invalid.faults) - _MOST_FAULTS
+        faults = [*invalid.faults[:_MOST_FAULTS], *([f"and {more} more faults"] if more > 0 else [])]
+        raise InvalidReturn(faults, advice=_advice(expected)) from None
     result = _build(wire, expected, files)
     return replace(result, warnings=(*result.warnings, *filled)) if filled else result
 
@@ -222,9 +223,9 @@ def check_return(text_or_object: object, session_id: str | None = None, root: st
     return validate_jsonable(received.candidate, ExpectedReturn(root=Path(root), session_id=session_id))
 
 
-def _identity_faults(wire: WireReturn, expected: ExpectedReturn) -> list[str]:
-    """Faults of summary and identity."""
-    faults = summary_faults(wire.summary)
+def _faults(wire: WireReturn, expected: ExpectedReturn) -> list[str]:
+    """Faults of summary, identity, errors and data."""
+    faults, is_completed, count = summary_faults(wire.summary), wire.status is Status.COMPLETED, len(wire.errors or ())
     if expected.agent is not None and _letters(wire.summary) == _EXAMPLE_LETTERS:
         faults.append("summary: is copied from the example in the instruction")
     given = wire.metadata.session_id
@@ -232,6 +233,13 @@ def _identity_faults(wire: WireReturn, expected: ExpectedReturn) -> list[str]:
         faults.append(f"metadata.session_id: must be {expected.session_id!r}, not {_short_repr(given)}")
     elif expected.session_id is None and not is_session_id(given):
         faults.append(f"metadata.session_id: must look like sess_1700000000_abc123, not {_short_repr(given)}")
+    if is_completed == (count > 0):
+        rule = f"must be empty when status is completed, has {count}" if count else f"must not be empty when status is {wire.status}"
+        faults.append(f"errors: {rule}")
+    if expected.output_schema is not None and is_completed:  # another return may have partial data or none
+        if "data" in wire.model_fields_set:
+            return [*faults, *schema_faults(wire.data, expected.output_schema)]
+        faults.append("data: is required when status is completed, and must match the agent's schema")
     return faults
 
 
@@ -241,24 +249,6 @@ def _letters(text: str) -> str:
 
 
 _EXAMPLE_LETTERS = _letters(EXAMPLE_SUMMARY)
-
-
-def _error_faults(wire: WireReturn) -> list[str]:
-    count = len(wire.errors or ())
-    if wire.status is Status.COMPLETED and count:
-        return [f"errors: must be empty when status is completed, has {count}"]
-    if wire.status is not Status.COMPLETED and not count:
-        return [f"errors: must not be empty when status is {wire.status}"]
-    return []
-
-
-def _data_faults(wire: WireReturn, expected: ExpectedReturn) -> list[str]:
-    """A return that is not completed may have partial data or none."""
-    if expected.output_schema is None or wire.status is not Status.COMPLETED:
-        return []
-    if "data" not in wire.model_fields_set:
-        return ["data: is required when status is completed, and must match the agent's schema"]
-    return schema_faults(wire.data, expected.output_schema)
 
 
 class _Files(NamedTuple):
@@ -275,11 +265,16 @@ def _check_artifacts(wire: WireReturn, expected: ExpectedReturn) -> _Files:
     files = _Files((), [], [])
     if not given and not expected.requires_artifacts:
         return files
-    must_exist = wire.status is Status.COMPLETED and not (expected.requires_artifacts and _has_document(wire.data))
+    must_exist = wire.status is Status.COMPLETED
+    if expected.requires_artifacts and isinstance(wire.data, dict):  # agents that cannot write files return the text, by its type
+        must_exist = must_exist and not any(isinstance(text := wire.data.get(kind), str) and text.strip() for kind in ARTIFACT_TYPES)
     unique = list({(one.path, one.type): one for one in given}.values())  # a file listed twice is checked once
     kept = [artifact for artifact in (_check_artifact(one, must_exist, expected, files) for one in unique) if artifact]
     if must_exist and expected.requires_artifacts and not files.faults:
-        files.faults.extend(_phantom(kept, expected))
+        if not kept:
+            files.faults.append("artifacts: phantom work: this agent must return at least one artifact when completed")
+        elif expected.started_at is not None and not any(_is_since(one.mtime or 0.0, expected.started_at) for one in kept):
+            files.faults.append("artifacts: phantom work: every artifact is older than the start of the delegation")
     return _Files(tuple(kept), files.faults, files.warnings)
 
 
@@ -315,29 +310,26 @@ def _inspect(given: str, expected: ExpectedReturn) -> tuple[str, FileInfo | File
     return str(PurePosixPath(workspace, path)), seen
 
 
-def _phantom(kept: list[Artifact], expected: ExpectedReturn) -> list[str]:
-    if not kept:
-        return ["artifacts: phantom work: this agent must return at least one artifact when completed"]
-    if expected.started_at is None or any(_is_since(a.mtime or 0.0, expected.started_at) for a in kept):
-        return []
-    return ["artifacts: phantom work: every artifact is older than the start of the delegation"]
-
-
-def _has_document(data: object) -> bool:
-    """Whether the data contains the text of an artifact, by its type: for agents that cannot write files."""
-    return isinstance(data, dict) and any(isinstance(text := data.get(kind), str) and text.strip() for kind in ARTIFACT_TYPES)
-
-
 def _is_since(mtime: float, started_at: float) -> bool:
     # File systems with a resolution of one or two seconds date a file before it was written.
-    grain = 2.0 if mtime == int(mtime) else FILE_CLOCK_LAG_SECONDS
-    return mtime >= started_at - grain
+    return mtime >= started_at - (2.0 if mtime == int(mtime) else FILE_CLOCK_LAG_SECONDS)
 
 
 def _build(wire: WireReturn, expected: ExpectedReturn, files: _Files) -> Return:
-    warnings = [*_given_warnings(wire.warnings), *summary_warnings(wire.summary), *files.warnings]
+    given = wire.warnings if isinstance(wire.warnings, list) else [] if wire.warnings is None else [wire.warnings]
+    texts = [one if isinstance(one, str) else to_json(one).decode() for one in given]
+    warnings = [*texts, *summary_warnings(wire.summary), *files.warnings]
     metadata = _metadata(wire, expected, warnings)
-    errors = tuple(_error(error) for error in wire.errors or ())
+    errors = tuple(
+        ErrorInfo(
+            type=one.type,
+            message=one.message,
+            code=one.code or code_of_type(one.type),
+            recoverable=one.recoverable,
+            recommendation=one.recommendation or "",
+        )
+        for one in wire.errors or ()
+    )
     steps = wire.next_steps
     return Return(
         status=wire.status,
@@ -372,27 +364,3 @@ def _metadata(wire: WireReturn, expected: ExpectedReturn, warnings: list[str]) -
         duration_seconds=expected.duration_seconds,
         extra={key: value for key, value in (given.model_extra or {}).items() if key != "duration_seconds"},
     )
-
-
-def _error(error: WireError) -> ErrorInfo:
-    return ErrorInfo(
-        type=error.type,
-        message=error.message,
-        code=error.code or code_of_type(error.type),
-        recoverable=error.recoverable,
-        recommendation=error.recommendation or "",
-    )
-
-
-def _given_warnings(given: Any) -> list[str]:
-    """The agent's own warnings, as text."""
-    if given is None:
-        return []
-    items = given if isinstance(given, list) else [given]
-    return [item if isinstance(item, str) else to_json(item).decode() for item in items]
-
-
-def _bounded(faults: Sequence[str]) -> list[str]:
-    if len(faults) <= _MOST_FAULTS:
-        return list(faults)
-    return [*faults[:_MOST_FAULTS], f"and {len(faults) - _MOST_FAULTS} more faults"]
