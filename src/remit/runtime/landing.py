@@ -171,11 +171,6 @@ def _recommit(git: Git, message: bytes, tree: str, parent: str) -> str:
     return os.fsdecode(said.rstrip(b"\n"))
 
 
-def changed_names(workspace: Workspace, tip: str) -> frozenset[str]:
-    """Files that the work changes."""
-    return frozenset(_diff_names(git_of(workspace), workspace.base, tip))
-
-
 def _diff_names(git: Git, before: str, after: str) -> list[str]:
     names = git.run("diff-tree", "-r", "--name-only", "-z", "--no-renames", before, after).split(b"\0")
     return [os.fsdecode(name) for name in names if name]

@@ -25,7 +25,7 @@ from remit.core.protected_paths import is_private, is_pyproject, protection_of, 
 from remit.core.result import Artifact, Evidence, Return
 from remit.core.shipped_files import Manifest, ShippedFile
 from remit.core.text import list_some, plural
-from remit.runtime.harvest import MAX_ARTIFACTS, SearchBounds, guess_type, search
+from remit.runtime.harvest import MAX_ARTIFACTS, guess_type, search
 from remit.runtime.reply import PartialWork
 from remit.runtime.workspaces import (
     DIFF,
@@ -121,12 +121,9 @@ class Shipment:
         stop_at = time.monotonic() + SEARCH_SECONDS
         if scratch is not None:
             inside = relative_path(self._root, scratch.absolute())
-            paths |= dict.fromkeys(
-                found.path for found in search(self._root, inside, SearchBounds(stop_at=stop_at, skipped=frozenset({GIVEN}))).found
-            )
+            paths |= dict.fromkeys(found.path for found in search(self._root, inside, stop_at, None, frozenset({GIVEN})).found)
         if workspace is not None:
-            bounds = SearchBounds(changed_since=workspace.made_at, stop_at=stop_at)
-            paths |= dict.fromkeys(found.path for found in search(self._root, workspace.inside, bounds).found)
+            paths |= dict.fromkeys(found.path for found in search(self._root, workspace.inside, stop_at, workspace.made_at).found)
         for number, path in enumerate(paths):
             if number < MAX_ARTIFACTS and path_fault(path) is None and not is_private(path):
                 yield path
