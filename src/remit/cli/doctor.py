@@ -43,8 +43,8 @@ EXTRAS = {
     "http": ("starlette uvicorn sse_starlette", "the HTTP API of `remit serve`"),
     "a2a": ("a2a", "A2A agents, as client and as server"),
     "telemetry": (
-        "opentelemetry.sdk opentelemetry.exporter.otlp.proto.http prometheus_client",
-        "traces, the page for Prometheus",
+        "opentelemetry.sdk opentelemetry.exporter.otlp.proto.http opentelemetry.exporter.prometheus",
+        "traces, metrics, the page for Prometheus",
     ),
     "serve": ("cryptography", "`remit serve` with every API"),
 }
