@@ -92,7 +92,7 @@ def print_board(view: View, *, every: bool = False) -> None:
             print(f"\n{painted(heading, f'bold {style}')}{painted(f'  {len(tasks):,}', 'dim')}")
             _print_group(view, state, tasks, every=every)
     if not view.tasks:
-        say("No task matches." if view.is_chosen else 'No tasks: remit task "TEXT" records one.')
+        say('No such tasks: remit task "TEXT" records one.')
     for notice in view.notices[:SHOWN]:
         say(notice)
 
