@@ -11,12 +11,15 @@ from remit.core.errors import Misused, Unavailable
 
 DRAWN = "_todo_sha256"
 """Key of the hash of the last drawn TODO.md."""
-_STATE_KEYS = frozenset(
-    "_schema_version _last_updated next_project_number active_projects completed_projects recent_activities _todo_texts _todo_sha256".split()
-)
+_STATE_KEYS = frozenset({
+    "_schema_version", "_last_updated", "next_project_number", "active_projects", "completed_projects", "recent_activities",
+    "_todo_texts", DRAWN,
+})  # fmt: skip
 _RENAMED = {"number": "project_number", "slug": "project_name", "lines": "todo_lines"}
 """Fields of a task with another key in an entry."""
-_ALWAYS = frozenset("number slug title type status priority language description effort dependencies created artifacts".split())
+_ALWAYS = frozenset({
+    "number", "slug", "title", "type", "status", "priority", "language", "description", "effort", "dependencies", "created", "artifacts",
+})  # fmt: skip
 """Fields that are written even if empty."""
 _NO_NAME = frozenset("/\\\0\n")
 """Characters that a slug must not contain, as it names a folder in specs/."""
