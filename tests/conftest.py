@@ -40,9 +40,7 @@ os.environ["XDG_STATE_HOME"] = _state.name  # for fixtures with a wider scope; e
 
 if threading.current_thread() is threading.main_thread():  # a shell ignores SIGINT for background jobs, and children inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
-pytest.register_assert_rewrite(
-    "documented_commands", "documents", "framework_suite", "support.apis.checks"
-)  # shows values in failed assertions
+pytest.register_assert_rewrite("documented_commands", "documents", "support.apis.checks")  # shows values in failed assertions
 
 for _name in [name for name in os.environ if name.startswith("REMIT_") and name not in ("REMIT_TOOLS", "REMIT_TRUST")]:
     del os.environ[_name]  # tests started by an agent do not belong to its tree

@@ -40,8 +40,10 @@ from remit import (
     Write,
     WriteResult,
 )
-from remit.core import budget, events
 from remit.core import record as records
+
+BEFORE_RUN = 7
+"""Steps before an agent runs."""
 
 
 class OwnedStore(Store, Protocol):
@@ -80,7 +82,7 @@ def record(number: int, **changed: Any) -> Record:
         "deadline_at": at + 60.0,
         "owner": "one",
         "started_at": at,
-        "step_times": (*(at,) * events.BEFORE_RUN, *(None,) * 6),
+        "step_times": (*(at,) * BEFORE_RUN, *(None,) * 6),
     }
     return Record(**{**plain, **changed})
 
@@ -91,7 +93,7 @@ def begun(number: int, principal: str | None = None) -> BeginDelegation:
     lineage = Lineage.root(session(number), "digest")
     caller_info = None if principal is None else CallerInfo(principal, "grpc")
     delegation = Delegation(lineage, "digest", {}, "orchestrator", Priority.NORMAL, Deadline(60.0, 50.0, 60.0), at, caller_info=caller_info)
-    return BeginDelegation(delegation, State.RUNNING, "one", at, [*(at,) * events.BEFORE_RUN, *(None,) * 6])
+    return BeginDelegation(delegation, State.RUNNING, "one", at, [*(at,) * BEFORE_RUN, *(None,) * 6])
 
 
 def outcome(number: int, state: State = State.COMPLETED, *, at: float = 2000.0, data: Any = None, chunks: int = 0) -> SettleDelegation:
@@ -357,12 +359,12 @@ def history_is_found_by_each_filter_and_their_combinations(open_store: OpenStore
         (HistoryQuery(), [7, 6, 5, 4, 3, 2, 1, 8]),
         (HistoryQuery(limit=2), [7, 6]),
         (HistoryQuery(agent="other"), [5, 2]),
-        (HistoryQuery(state=State.FAILED), [5, 4, 8]),
-        (HistoryQuery(agent="digest", state=State.FAILED), [4, 8]),
+        (HistoryQuery(states=(State.FAILED,)), [5, 4, 8]),
+        (HistoryQuery(agent="digest", states=(State.FAILED,)), [4, 8]),
         (HistoryQuery(root_id=session(1)), [3, 1]),
         (HistoryQuery(root_id=session(1), since=1002.0), [3]),
         (HistoryQuery(task_number=195), [7, 4]),
-        (HistoryQuery(task_number=195, state=State.FAILED, agent="digest"), [4]),
+        (HistoryQuery(task_number=195, states=(State.FAILED,), agent="digest"), [4]),
         (HistoryQuery(since=1003.0, until=1005.0), [5, 4, 3]),
         (HistoryQuery(before_session=session(4)), [3, 2, 1, 8]),
         (HistoryQuery(before_session=session(5), agent="other"), [2]),
@@ -455,7 +457,7 @@ def nothing_is_recorded_beyond_the_limits_of_a_principal(open_store: OpenStore) 
 def nothing_is_recorded_beyond_the_limits_of_a_tree(open_store: OpenStore) -> None:
     """Whichever process records it. Spending is recorded, and what passes a limit is reported, in the order of the record."""
 
-    def child(number: int, limits: budget.TreeLimits, parent: int = 1) -> BeginDelegation:
+    def child(number: int, limits: records.TreeLimits, parent: int = 1) -> BeginDelegation:
         write = begun(number)
         lineage = write.delegation.lineage._replace(root_id=session(1), parent_id=session(parent))
         return write._replace(delegation=write.delegation._replace(lineage=lineage), limits=limits)
@@ -464,7 +466,7 @@ def nothing_is_recorded_beyond_the_limits_of_a_tree(open_store: OpenStore) -> No
         event = Event(session_id=session(number), number=event_number, at=1.0, kind=EventKind.SPENT, body={"tokens": tokens, "cost": 0.5})
         return AppendEvent(event, tree)
 
-    tree = budget.TreeLimits(session(1), ((session(1), Limits(delegations=4, alive=3, tokens=30)),))
+    tree = records.TreeLimits(session(1), ((session(1), Limits(delegations=4, alive=3, tokens=30)),))
     inner = tree._replace(scopes=((session(2), Limits(delegations=2)), *tree.scopes))
     with opened(open_store, 2) as (store, other):
         store.apply([begun(1)])
@@ -514,8 +516,7 @@ def delegations_are_summed_up(open_store: OpenStore) -> None:
             ("digest", State.COMPLETED): 2, ("digest", State.FAILED): 2, ("digest", State.QUEUED): 1, ("digest", State.RUNNING): 1,
             ("other", State.COMPLETED): 1, ("other", State.FAILED): 1,
         }  # fmt: skip
-        assert summed.latencies.count == 6
-        assert (summed.latencies.shortest, summed.latencies.longest) == (995.0, 1990.0)
+        assert (len(summed.latencies), min(summed.latencies), max(summed.latencies)) == (6, 995.0, 1990.0)
         assert sum(store.tally(since=1004.0).states.values()) == 4
         whole = sum(store.tally().states.values())
         parts = [store.tally(until=1002.0), store.tally(1002.0, 1004.0), store.tally(since=1004.0)]

@@ -25,7 +25,7 @@ COMMANDS = {
     "cancel": CommandEntry("sessions:cancel", DELEGATE, "Stop a delegation and everything below it."),
     "recover": CommandEntry("sessions:recover", DELEGATE, "Resume or settle the work of processes that died."),
     "fetch": CommandEntry("operate:fetch", DELEGATE, "Fetch the files of a delegation that ran on another machine."),
-    "workspaces": CommandEntry("workspaces:workspaces", DELEGATE, "List, merge or remove the worktrees and copies of agents."),
+    "workspaces": CommandEntry("workspaces:workspaces", DELEGATE, "List, merge or remove the worktrees of agents."),
     "validate": CommandEntry("tool:validate", DELEGATE, "Check a return against the return format."),
     "task": CommandEntry("task:task", BOARD, "Record a task; show, abandon, recover, divide, sync or review tasks."),
     "research": CommandEntry("board_commands:research", BOARD, "Research a task; the report goes to its folder."),

@@ -1,4 +1,4 @@
-"""What is known of past runs: `metrics`, the error `ledger`, learned `limits`, `routes` of groups, and the result `cache`."""
+"""Figures of past runs: `metrics`, the error `ledger`, learned `limits`, `routes` of groups, and the result `cache`."""
 
 import random
 import time

@@ -98,8 +98,13 @@ class WorkspaceKind(StrEnum):
     """It writes no files."""
     WORKTREE = "worktree"
     """Its own git worktree: its changes are a diff, merged only on request."""
-    COPY = "copy"
-    """A copy of the project: its changes are a diff, and nothing else is touched."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        if value == "copy":
+            raise Misused(
+                'workspace = "copy" was removed.', advice='Write "worktree" (it needs a git checkout with a commit) or "scratch".'
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,13 +87,11 @@ class Search(NamedTuple):
     """`[search]`: providers of `worker.web_search`, in order."""
 
     providers: tuple[Name, ...] = ("searxng", "brave", "duckduckgo")
-    """Provider names, including those of packages, or `module:function`. Providers that are not set up are skipped."""
+    """Providers that are not set up are skipped."""
     searxng_url: Address = None
     """Address of a SearXNG server that returns JSON."""
     brave_key_variable: Annotated[str, _VARIABLE] = "BRAVE_API_KEY"
     """Environment variable with the key; keys are never written to files."""
-    seconds_between: Waiting = 1.0
-    """Minimum time between two requests to one provider, across all processes of the project."""
 
 
 class ModelAddress(NamedTuple):
@@ -112,8 +110,6 @@ class ModelAddress(NamedTuple):
     """Maximum tokens of one reply."""
     context_tokens: Count | None = None
     """Context size; None: the known size of the model."""
-    tools: Literal["native", "prompted"] | None = None
-    """`native`: it can call tools; None: yes, a local one as its template allows. `prompted`, of earlier versions: it cannot."""
 
 
 class Price(NamedTuple):
@@ -212,15 +208,11 @@ class EngineSettings(NamedTuple):
 
 
 class SignalSettings(NamedTuple):
-    """`[signals]`: traces, metrics and logs."""
+    """`[signals]`: traces and logs."""
 
     otlp_url: Address = None
-    """Destination of traces and metrics, OTLP over HTTP, e.g. http://127.0.0.1:4318; None: not sent."""
+    """Destination of traces, OTLP over HTTP, e.g. http://127.0.0.1:4318; None: not sent."""
     service_name: Name = "remit"
-    content: Flag = False
-    """Whether spans include parameters and summaries."""
-    metric_seconds: Seconds = 15.0
-    """Interval of metric exports."""
     logs: Literal["text", "json"] = "text"
     """Log format of `remit serve`."""
 

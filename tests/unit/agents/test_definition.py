@@ -36,7 +36,7 @@ def faults(**table: Any) -> str:
         ({"command": "echo 'half"}, "command: it cannot be split as a shell would"),
         ({"kind": "grpc"}, "needs its address"),
         ({"grpc": "x:1", "a2a": "http://x"}, "an agent has one"),
-        ({"grpc": "x:1", "workspace": "copy"}, "it has no folder of its own here"),
+        ({"grpc": "x:1", "workspace": "worktree"}, "it has no folder of its own here"),
         ({"grpc": ""}, "grpc: "),
         ({"group": []}, "name its members"),
         ({"group": ["one", "one"]}, "each once"),

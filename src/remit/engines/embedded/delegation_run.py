@@ -18,7 +18,7 @@ from remit.core.request import Request
 from remit.core.result import Artifact, Return, Status, StopReason, state_of
 from remit.core.states import State
 from remit.engines.embedded.deadlines import BlockedLoop, RunTimer, let_go
-from remit.engines.embedded.handles import LocalHandle, Node, WaitedHandle
+from remit.engines.embedded.handles import Node, WaitedHandle
 from remit.engines.embedded.journal import Clash, KeyConflict, OutcomeConflict, OverBudget, Problem
 from remit.runtime import reply
 from remit.runtime.accept import accept, queue_full, recorded_budget
@@ -758,10 +758,8 @@ class DelegationRun(LocalRun):
         if isinstance(child, Return):
             return SettledHandle(child)
         if child is not None:
-            return self._engine.handle_of(child).waited_for_by(self)
+            return WaitedHandle(self._engine.handle_of(child), self)
         handle = await self._engine.start(accept(request, self, deps or self._engine.deps))
-        if isinstance(handle, LocalHandle):
-            return handle.waited_for_by(self)
         return handle if isinstance(handle, SettledHandle) else WaitedHandle(handle, self)
 
     async def _replayed(self, request: Request) -> "Node | Return | None":
