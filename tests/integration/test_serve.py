@@ -111,8 +111,6 @@ def test_second_signal_stops_the_server_at_once(tmp_path: Path) -> None:
         (("--grpc", "0.0.0.0:0"), "certificate"),
         (("--api", "front"), "front"),
         (("--http", "nowhere"), "HOST:PORT"),
-        (("--tls-certificate", "missing.pem", "--tls-key", "missing.key"), "missing.pem"),
-        (("--tls-certificate", "missing.pem"), "key"),
     ],
 )
 def test_invalid_serve_options_are_refused_before_anything_starts(tmp_path: Path, options: tuple[str, ...], words: str) -> None:

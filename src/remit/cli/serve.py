@@ -27,12 +27,6 @@ def serve(
     ] = None,
     http: Annotated[str | None, Option(metavar="ADDRESS", help="Where HTTP, A2A, MCP and the metrics listen: HOST:PORT.")] = None,
     grpc: Annotated[str | None, Option(metavar="ADDRESS", help="Where gRPC listens: unix, unix:PATH or HOST:PORT.")] = None,
-    tls_certificate: Annotated[str | None, Option(metavar="FILE", help="The server's certificate (PEM).")] = None,
-    tls_key: Annotated[str | None, Option(metavar="FILE", help="Its key (PEM).")] = None,
-    behind_proxy: Annotated[bool, Option("--behind-proxy", help="A proxy in front terminates TLS.")] = False,
-    allow_host: Annotated[
-        list[str] | None, Option(metavar="NAME", help="Another name by which clients may call this machine; repeatable.")
-    ] = None,
     stop_after: arguments.StopAfter = None,
     engine: Annotated[str | None, Option(metavar="KIND", help="What runs delegations: embedded or temporal.")] = None,
 ) -> Exit:
@@ -46,21 +40,12 @@ def serve(
         "apis": tuple(api) if api else None,
         "http": http,
         "grpc": grpc,
-        "tls_certificate": _whole(tls_certificate),
-        "tls_key": _whole(tls_key),
-        "behind_proxy": behind_proxy or None,
-        "allow_hosts": tuple(allow_host) if allow_host else None,
         "stop_seconds": arguments.seconds(stop_after, "--stop-after") if stop_after else None,
     }
     said = {name: value for name, value in asked.items() if value is not None}
     settings = {**({"serve": said} if said else {}), **({} if engine is None else {"engine": {"kind": engine}})}
     asyncio.run(run_server(project.root, settings, ServeMessages(project), project.trust))
     return Exit.OK
-
-
-def _whole(path: str | None) -> str | None:
-    """Resolve a path: of the command line against the working directory, of the settings against the project."""
-    return None if path is None else str(Path(path).expanduser().absolute())
 
 
 class ServeMessages:
