@@ -232,10 +232,7 @@ class Journal:
         met = any(applied)
         for write, then in zip(group.writes, group.thens, strict=True):
             if then is not None:
-                try:
-                    then(_problem(write, applied) if met else None)
-                except Exception:  # one failure must not leave the others of its group waiting
-                    log.exception("A callback after a write failed")
+                _call(then, _problem(write, applied) if met else None)
         group.writes.clear()
         group.thens.clear()
 
@@ -293,7 +290,7 @@ class Journal:
 def _call(then: Then, problem: Problem) -> None:
     try:
         then(problem)
-    except Exception:  # as in `_tell`
+    except Exception:  # one failure must not leave the others of its group waiting
         log.exception("A callback after a write failed")
 
 

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from remit.core.delegation import Delegation
 from remit.core.errors import Misused, Stopped
 from remit.core.events import BEFORE_RUN, Event, EventKind
 from remit.core.ports import Store
@@ -239,7 +238,9 @@ class Recovery:
         submission.pending = pending_after_restart(submission, caller, deps)
         amend(submission)
         run = DelegationRun(submission, engine)
-        run.callers_elsewhere = self._callers_of(record, tree) if caller is None else ()
+        if caller is None:
+            now = engine.loop.time()
+            run.callers_elsewhere = tuple(delegation_of(one, deps, now) for one in reversed(lineage_of(record, tree)[:-1]))
         await self._restore(run, record, tree)
         if is_first:
             run.attempt = record.attempt
@@ -253,11 +254,6 @@ class Recovery:
         if not is_first:
             run.notice(f"Resumed after the end of its orchestrator; attempt {run.attempt}.")
         return run
-
-    def _callers_of(self, record: Record, tree: list[Record]) -> tuple[Delegation, ...]:
-        """Nearest first."""
-        now = self._engine.loop.time()
-        return tuple(delegation_of(one, self._deps, now) for one in reversed(lineage_of(record, tree)[:-1]))
 
     async def _restore(self, run: DelegationRun, record: Record, tree: list[Record]) -> None:
         """Restore its checkpoint, finished children, output, spending and files from before the crash."""
