@@ -3,7 +3,7 @@
 import codecs
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from remit.builtin.worker.workspace import act_at, build_return, error_dict
@@ -16,10 +16,12 @@ from remit.system.sandbox.boxes import Job
 from remit.system.sandbox.probe import Offer
 from remit.system.sandbox.recipes import MEBIBYTE
 from remit.system.sandbox.run import RunResult
-from remit.system.sandbox.wire import is_plain
+from remit.system.sandbox.wire import LeftFile, is_plain
 
 MOST_FILES = 200
 MOST_BYTES = 64 * MEBIBYTE
+MOST_LEFT = 100
+MOST_LEFT_BYTES = 256 * MEBIBYTE
 LIMIT_EXCEEDED = "LIMIT_EXCEEDED"
 _NAMES = {"python": "Python", "javascript": "JavaScript", "shell": "shell"}
 _SIGNS = {
@@ -64,7 +66,18 @@ def _read(root: Root, place: Place) -> dict[str, bytes]:
     return {_check_name(place.path): content}
 
 
-# ---- output
+# ---- files left, and output
+
+
+def choose_files(left: Sequence[LeftFile]) -> list[int]:
+    """Which of the created files are returned: as many as fit."""
+    chosen: list[int] = []
+    room = MOST_LEFT_BYTES
+    for index, one in enumerate(left):
+        if one.size <= room and len(chosen) < MOST_LEFT:
+            room -= one.size
+            chosen.append(index)
+    return chosen
 
 
 class OutputStreams:
@@ -98,12 +111,10 @@ class OutputStreams:
 _ENDED = {
     "time": ("it may run for {0.seconds:g} s", ""),
     "memory": ("all its processes may use {0.memory_bytes:,} bytes of memory", "Give it more in memory_mb, or have the code use less."),
-    "processes": ("it may have {0.processes} processes", "Give it more in processes, or have the code start fewer."),
+    "processes": ("it may have {0.processes} processes", "Have the code start fewer."),
     "output": ("{0.output_bytes:,} bytes of its output are kept", "Have the code write to a file, which is brought out whole."),
-    "disk": (
-        "its files may use {0.disk_bytes:,} bytes, and be {0.files:,} in number", "Give it more in disk_mb, or have the code write less.",
-    ),
-}  # fmt: skip
+    "disk": ("its files may use {0.disk_bytes:,} bytes, and be {0.files:,} in number", "Have the code write less."),
+}
 """What each limit allows, and what to do about it."""
 
 
@@ -146,17 +157,7 @@ def build_execution_return(
         "peakMemoryBytes": ended.peak_bytes or None,  # a run too short to be measured
         "files": files,
         "filesNotBroughtOut": ended.left_there,
-        "sandbox": {
-            "stack": offer.stack,
-            "network": job.network,
-            "limits": {
-                "timeoutMs": int(limits.seconds * 1000),
-                "memoryBytes": limits.memory_bytes,
-                "processes": limits.processes,
-                "outputBytes": limits.output_bytes,
-                "diskBytes": limits.disk_bytes,
-            },
-        },
+        "sandbox": {"stack": offer.stack, "network": job.network},
     }
     return build_return(summary, data, status=status, errors=errors)
 
