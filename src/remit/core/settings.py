@@ -129,7 +129,7 @@ class AssistantSettings(NamedTuple):
     result_characters: Annotated[int, Field(strict=True, ge=200, le=100_000)] = 4000
     """Maximum length of one result as shown to it; the rest can be read by range."""
     compact_tokens: Annotated[int, Field(strict=True, ge=1000)] = 60_000
-    """Size above which older parts of a conversation are summarised; at most its model's context."""
+    """Size above which older parts of a conversation are shortened; at most its model's context."""
 
 
 class ServeSettings(NamedTuple):
