@@ -279,8 +279,6 @@ class Settings:
     """`[agents.NAME]`: agents that are not Python functions, as written; `agents.declarations` validates them."""
     profiles_on: NameOrNone = None
     """The agent that executes agent files which name none; None: the first coding agent found."""
-    generate_on: NameOrNone = None
-    """The agent that writes code for `coder.generate_code` without a model; None: no agent, because it may cost money."""
     roles: Mapping[Name, Name] = field(default_factory=dict)
     """`[roles]`: the agent that executes a role of the board or an agent file, or `built-in`."""
     builtin_agents: tuple[BuiltinAgents, ...] = get_args(BuiltinAgents)
