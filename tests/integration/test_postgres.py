@@ -220,7 +220,7 @@ def test_connection_errors_are_named_with_advice(tmp_path: Path, monkeypatch: py
         server.need_password()
         for password in (None, "wrong"):
             monkeypatch.delenv("PGPASSWORD", raising=False) if password is None else monkeypatch.setenv("PGPASSWORD", password)
-            with pytest.raises(RemitError, match="Set PGUSER and PGPASSWORD") as refused:
+            with pytest.raises(RemitError, match="PGUSER and PGPASSWORD") as refused:
                 PostgresStore(server.url, schema="other")
             assert "wrong" not in str(refused.value)
         monkeypatch.setenv("PGPASSWORD", "right")

@@ -208,15 +208,11 @@ class EngineSettings(NamedTuple):
 
 
 class SignalSettings(NamedTuple):
-    """`[signals]`: traces, metrics and logs."""
+    """`[signals]`: traces and logs."""
 
     otlp_url: Address = None
-    """Destination of traces and metrics, OTLP over HTTP, e.g. http://127.0.0.1:4318; None: not sent."""
+    """Destination of traces, OTLP over HTTP, e.g. http://127.0.0.1:4318; None: not sent."""
     service_name: Name = "remit"
-    content: Flag = False
-    """Whether spans include parameters and summaries."""
-    metric_seconds: Seconds = 15.0
-    """Interval of metric exports."""
     logs: Literal["text", "json"] = "text"
     """Log format of `remit serve`."""
 

@@ -31,7 +31,6 @@ async def execute_code(
     code: Annotated[str, Field(max_length=MOST_CODE_CHARACTERS, description="The program.")],
     language: Annotated[Language, BeforeValidator(_known_name), Field(description="Which language it is in.")] = "python",
     timeout: Annotated[float | None, Field(gt=0, description="Milliseconds that the code may run; 30000 unless given.")] = None,
-    stdin: Annotated[str | None, Field(description="Text for its standard input.")] = None,
     files: Annotated[
         list[str] | dict[str, str] | None, Field(description="Files to take in: paths in the workspace, or names and their text.")
     ] = None,
@@ -39,7 +38,7 @@ async def execute_code(
     memory_mb: Annotated[int, Field(ge=16, le=MOST.memory_bytes // MEBIBYTE, description="Memory of all its processes, in MiB.")] = 512,
 ) -> dict[str, object]:
     """Run Python, JavaScript or shell code in a sandbox: no network, no files but those taken in, limits on everything."""
-    from remit.builtin.coder.execution import OutputStreams, build_execution_return, choose_files, read_inputs
+    from remit.builtin.coder.execution import OutputStreams, build_execution_return, read_inputs
     from remit.system.sandbox import probe, recipes
     from remit.system.sandbox.boxes import Job
     from remit.system.sandbox.run import run
@@ -55,7 +54,6 @@ async def execute_code(
     job = Job(
         language=kind,
         code=code,
-        stdin=stdin.encode("utf-8", "replace") if stdin else None,
         files=inputs,
         limits=Limits(seconds=seconds, memory_bytes=memory_mb * MEBIBYTE),
         network=network,
@@ -63,7 +61,7 @@ async def execute_code(
     )
     streams = OutputStreams(ctx.emit)
     out = ctx.scratch / "files"
-    ran = await run(job, offer, hear=streams.hear, choose=choose_files, out=out)
+    ran = await run(job, offer, hear=streams.hear, out=out)
     streams.finish()
     left = [{"name": one.name, "path": _declare(ctx, out / one.name, one.size), "sizeBytes": one.size} for one in ran.ended.files]
     return build_execution_return(job, ran, offer, streams, left, is_deadline=is_deadline)

@@ -3,7 +3,7 @@
 import codecs
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from remit.builtin.worker.workspace import act_at, build_return, error_dict
@@ -16,12 +16,10 @@ from remit.system.sandbox.boxes import Job
 from remit.system.sandbox.probe import Offer
 from remit.system.sandbox.recipes import MEBIBYTE
 from remit.system.sandbox.run import RunResult
-from remit.system.sandbox.wire import LeftFile, is_plain
+from remit.system.sandbox.wire import is_plain
 
 MOST_FILES = 200
 MOST_BYTES = 64 * MEBIBYTE
-MOST_LEFT = 100
-MOST_LEFT_BYTES = 256 * MEBIBYTE
 LIMIT_EXCEEDED = "LIMIT_EXCEEDED"
 _NAMES = {"python": "Python", "javascript": "JavaScript", "shell": "shell"}
 _SIGNS = {
@@ -66,18 +64,7 @@ def _read(root: Root, place: Place) -> dict[str, bytes]:
     return {_check_name(place.path): content}
 
 
-# ---- files left, and output
-
-
-def choose_files(left: Sequence[LeftFile]) -> list[int]:
-    """Which of the created files are returned: as many as fit."""
-    chosen: list[int] = []
-    room = MOST_LEFT_BYTES
-    for index, one in enumerate(left):
-        if one.size <= room and len(chosen) < MOST_LEFT:
-            room -= one.size
-            chosen.append(index)
-    return chosen
+# ---- output
 
 
 class OutputStreams:
@@ -154,7 +141,6 @@ def build_execution_return(
         "timedOut": ended.killed_by == "time",
         "killedBy": ended.killed_by or None,
         "limitsHit": hits,
-        "peakMemoryBytes": ended.peak_bytes or None,  # a run too short to be measured
         "files": files,
         "filesNotBroughtOut": ended.left_there,
         "sandbox": {"stack": offer.stack, "network": job.network},

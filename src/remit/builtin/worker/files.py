@@ -158,7 +158,7 @@ async def delete_file(
         if not recursive:
             _need_empty(place)
             return kind, remove_one(place)
-        return kind, remove_tree(place, _why_kept, halt)
+        return kind, remove_tree(place, halt)
 
     kind, removed = await act_at(ctx, path, Effect.DELETE, act, follow=False, halt=halt, content=b"")
     return _build_removal_return(path, kind, removed)
