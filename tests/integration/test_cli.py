@@ -275,7 +275,7 @@ def leave_log(database: Path, kept: tuple[str, ...]) -> None:
     ("arguments", "lines"),
     [
         (("agents", "slow"), ["timeout 1 m 00 s", "maximum 2 h 00 m"]),
-        (("limits",), ["slow 1 1 m 00 s 20 more completed runs are needed"]),
+        (("limits",), ["slow 0 1 1 m 00 s 20 more completed runs are needed"]),
         (("config", "--all"), ["signals.logs text default", "slots_total 256 default"]),
         (("audit", "--limit", "1"), ["1 2026-11-19 23:30:00 rules mode strict, source the default policy"]),
         (("token", "list"), ["ci ID delegate; agents worker; timeout 2 m 00 s"]),
