@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from remit.board.task_commands import todo as archive_tasks
     from remit.builtin.assistant.conversations import Conversations
     from remit.builtin.assistant.stream import ask
-    from remit.builtin.worker.web_search import SearchClient, SearchHit, SearchNotConfigured, SearchProvider
     from remit.core.agents import AgentSpec, Isolation
     from remit.core.budget import Budget, Limits
     from remit.core.composition import best, each, first, parallel, sequence
@@ -88,7 +87,7 @@ __all__ = [
     "Event", "EventKind", "Evidence", "ExecutorDeps", "Failed", "FunctionAgent", "Handle", "HistoryQuery", "InvalidReturn", "Isolation",
     "LifecycleEvent", "LifecycleKind", "Limits", "Lineage", "MemoryStore", "Metadata", "Misused", "NewTask", "Outcome", "Owner",
     "ParallelOptions", "PolicyRequest", "Priority", "Record", "RecordDelegation", "Refused", "Remit", "RemitError", "RemitPlugin",
-    "Request", "Return", "ReviewRequest", "SaveCheckpoint", "SearchClient", "SearchHit", "SearchNotConfigured", "SearchProvider",
+    "Request", "Return", "ReviewRequest", "SaveCheckpoint",
     "Settings", "SettleDelegation", "SqliteStore", "StartDelegation", "State", "Status", "StopReason", "Stopped", "Store", "Task",
     "TaskArtifact", "TaskContext", "TaskPriority", "TaskState", "TaskStatus", "TimeLimits", "Toolbox", "Unavailable", "Write",
     "WriteResult", "abandon_tasks", "add_task", "agent", "archive_tasks", "ask", "best", "bind_command", "call", "check_return",
@@ -125,7 +124,6 @@ _PUBLIC = {
     "remit.board.task": "Task State=BoardState Status=TaskStatus TaskArtifact Priority=TaskPriority",
     "remit.builtin.assistant.conversations": "Conversations",
     "remit.builtin.assistant.stream": "ask",
-    "remit.builtin.worker.web_search": "SearchClient SearchHit SearchNotConfigured SearchProvider",
     "remit.core.budget": "Limits Budget",
     "remit.core.composition": "best each first parallel sequence",
     "remit.core.errors": "AgentCrashed ErrorInfo Failed InvalidReturn Misused Refused RemitError Stopped Unavailable",

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from remit.runtime.deps import LimitLearner, RuntimeDeps
     from remit.runtime.engine import Engine, EngineConfig, Recovered, WorkerInfo
     from remit.runtime.error_ledger import ErrorLedger, LedgerWriter
-    from remit.runtime.lifecycle import LifecycleEvents
     from remit.runtime.local_context import LocalRun
     from remit.runtime.shipment import FileShipping
     from remit.runtime.telemetry.telemetry import Telemetry
@@ -517,17 +516,9 @@ class Remit:
         `kinds` selects other events, such as requests to APIs."""
         return self._listening_engine().bus.listen(listener, kinds)
 
-    def lifecycle_events(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> "LifecycleEvents":
-        """The same events as an `async for` iterator, from now until this `Remit` is closed."""
-        return self._listening_engine().bus.read(kinds)
-
-    happenings = lifecycle_events  # its name in earlier versions
-
     def report_access(self, api: str, principal: str | None, error: ErrorInfo | None = None) -> None:
         """Report that an API admitted a request or refused it with `error`."""
         self.engine.bus.access(api, principal, self.clock.wall(), error)
-
-    note_visit = report_access  # its name in earlier versions
 
     def _listening_engine(self) -> "Engine":
         self._must_be_open()
