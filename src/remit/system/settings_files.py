@@ -46,6 +46,7 @@ REMOVED: Mapping[Key, str] = {
     ("signals", "metric_seconds"): "metrics are scraped from `/metrics` of `remit serve`",
     ("serve", "client_ca"): "let a reverse proxy verify client certificates, and give each caller a token (`remit token new`)",
     ("models", "*", "tools"): "a local model calls tools if its chat template has them, and any other model does",
+    ("generate_on",): "delegate to the coding agent itself: remit delegate NAME task=…",
     ("search", "seconds_between"): "requests to search providers are not spaced out any more",
     ("serve", "push_inside"): "A2A push notifications were removed, too; follow a task by its stream",
 }

@@ -35,15 +35,7 @@ async def execute_code(
         list[str] | dict[str, str] | None, Field(description="Files to take in: paths in the workspace, or names and their text.")
     ] = None,
     network: Annotated[bool, Field(description="Let it reach the network, if the policy grants it.")] = False,
-    memory_mb: Annotated[
-        int | None, Field(ge=16, le=MOST.memory_bytes // MEBIBYTE, description="Memory of all its processes, in MiB; 512 unless given.")
-    ] = None,
-    disk_mb: Annotated[
-        int | None, Field(ge=1, le=MOST.disk_bytes // MEBIBYTE, description="Room for its files, in MiB; 256 unless given.")
-    ] = None,
-    processes: Annotated[
-        int | None, Field(ge=1, le=MOST.processes, description="Processes and threads at a time; 64 unless given.")
-    ] = None,
+    memory_mb: Annotated[int, Field(ge=16, le=MOST.memory_bytes // MEBIBYTE, description="Memory of all its processes, in MiB.")] = 512,
 ) -> dict[str, object]:
     """Run Python, JavaScript or shell code in a sandbox: no network, no files but those taken in, limits on everything."""
     from remit.builtin.coder.execution import OutputStreams, build_execution_return, read_inputs
@@ -59,17 +51,11 @@ async def execute_code(
     offer = probe.required(await off_loop(probe.probe))
     inputs = await read_inputs(ctx, files)
     seconds, is_deadline = _seconds(ctx, timeout)
-    limits = Limits(
-        seconds=seconds,
-        memory_bytes=memory_mb * MEBIBYTE if memory_mb else Limits().memory_bytes,
-        disk_bytes=disk_mb * MEBIBYTE if disk_mb else Limits().disk_bytes,
-        processes=processes or Limits().processes,
-    )
     job = Job(
         language=kind,
         code=code,
         files=inputs,
-        limits=limits,
+        limits=Limits(seconds=seconds, memory_bytes=memory_mb * MEBIBYTE),
         network=network,
         hidden=tuple(dict.fromkeys((ctx.root, ctx.workspace))),
     )
