@@ -17,7 +17,8 @@ from remit import (
     Unavailable,
     agent,
 )
-from remit.testing import JumpingClock, Scripted, answer, hang, wait
+from remit.testing import Scripted, answer, hang, wait
+from support.clocks import JumpingClock
 from support.engine_samples import until
 from support.pace import allowed
 
@@ -46,7 +47,7 @@ async def test_full_disk_blocks_new_work_and_defers_writing_outcomes(tmp_path: P
         with pytest.raises(Unavailable) as caught:
             await remit.delegate("worker", text=BULK)
         assert caught.value.code == "STORE_UNAVAILABLE"
-        assert "Free some space" in caught.value.advice
+        assert "Check the space" in caught.value.advice
         assert len(worker.calls) == 1, "a delegation that cannot be recorded must not run"
         go.set()
         began = time.monotonic()

@@ -129,7 +129,7 @@ class AssistantSettings(NamedTuple):
     result_characters: Annotated[int, Field(strict=True, ge=200, le=100_000)] = 4000
     """Maximum length of one result as shown to it; the rest can be read by range."""
     compact_tokens: Annotated[int, Field(strict=True, ge=1000)] = 60_000
-    """Size above which older parts of a conversation are summarised; at most its model's context."""
+    """Size above which older parts of a conversation are shortened; at most its model's context."""
 
 
 class ServeSettings(NamedTuple):
@@ -208,15 +208,11 @@ class EngineSettings(NamedTuple):
 
 
 class SignalSettings(NamedTuple):
-    """`[signals]`: traces, metrics and logs."""
+    """`[signals]`: traces and logs."""
 
     otlp_url: Address = None
-    """Destination of traces and metrics, OTLP over HTTP, e.g. http://127.0.0.1:4318; None: not sent."""
+    """Destination of traces, OTLP over HTTP, e.g. http://127.0.0.1:4318; None: not sent."""
     service_name: Name = "remit"
-    content: Flag = False
-    """Whether spans include parameters and summaries."""
-    metric_seconds: Seconds = 15.0
-    """Interval of metric exports."""
     logs: Literal["text", "json"] = "text"
     """Log format of `remit serve`."""
 
@@ -279,8 +275,6 @@ class Settings:
     """`[agents.NAME]`: agents that are not Python functions, as written; `agents.declarations` validates them."""
     profiles_on: NameOrNone = None
     """The agent that executes agent files which name none; None: the first coding agent found."""
-    generate_on: NameOrNone = None
-    """The agent that writes code for `coder.generate_code` without a model; None: no agent, because it may cost money."""
     roles: Mapping[Name, Name] = field(default_factory=dict)
     """`[roles]`: the agent that executes a role of the board or an agent file, or `built-in`."""
     builtin_agents: tuple[BuiltinAgents, ...] = get_args(BuiltinAgents)

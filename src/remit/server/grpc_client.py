@@ -132,9 +132,9 @@ class Client:
         """The state of a task."""
         return await self._service.look(task_id)
 
-    async def cancel(self, task_id: str, reason: str = "", *, force: bool = False) -> DelegateResult:
+    async def cancel(self, task_id: str, reason: str = "") -> DelegateResult:
         """Stop a task and everything below it; its state then."""
-        return await self._service.cancel(task_id, reason, force=force)
+        return await self._service.cancel(task_id, reason)
 
     async def _chunks(
         self, target: str, operation: str | None, parameters: Mapping[str, Any] | None, more: Mapping[str, Any], *, cancels: bool

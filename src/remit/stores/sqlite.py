@@ -339,7 +339,10 @@ class SqliteStore(SqlStore):
         except OSError:
             is_same = False
         if not is_same:
-            raise database.replaced(self.path)
+            raise database.unavailable(
+                f"{self.path} was deleted or replaced while it was open; what is written now would be lost.",
+                "Put the file back, or stop every remit process of this project and start again.",
+            )
         self._place_checked_at = now
 
     # ---- which installation the database belongs to
