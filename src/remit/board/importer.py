@@ -49,11 +49,9 @@ def import_board(board: Board, folder: Path | None = None) -> Outcome:
     if not (old.tasks or old.ended or text.strip()):
         raise Misused(f"{where} has no readable task.", advice="; ".join(old.notes) or "Check its files.")
     state, shelf = old.boards(drawn)
-    merged = (
-        merge(state, text, at=board.now(), taken_numbers=[task.number for task in shelf.tasks])
-        if text.strip()
-        else MergeResult(state=state)
-    )
+    merged = MergeResult(state=state)
+    if text.strip():
+        merged = merge(state, text, at=board.now(), taken_numbers=[task.number for task in shelf.tasks])
     count = plural(len(merged.state.tasks), "task")
     with board.change(f"Imported {count} from {where}", anew=True) as draft:
         kept_in = f"{SPECS}/imported/{re.sub(r'[-:]', '', draft.at)}"
@@ -146,12 +144,11 @@ class _OldState:
         """The board of state.json plus the tasks that only TODO.md has, and its archive."""
         ended = {number: task for number, task in self.ended.items() if number not in drawn}
         on_board = {**drawn, **{number: task for number, task in self.ended.items() if number in drawn}, **self.tasks}
-        number = max([self._rest.next_number, *(1 + number for number in (*on_board, *ended))])
-        for number, task in enumerate(self._unnumbered, number):
+        first = max([self._rest.next_number, *(1 + number for number in (*on_board, *ended))])
+        for number, task in enumerate(self._unnumbered, first):
             self.notes.append(f"{task.title[:60]!r} had no number of its own: it is Task {number} now.")
             on_board[number] = replace(task, number=number)
-        archived = State(tasks=tuple(ended.values()), next_number=max([1, *(1 + one for one in ended)]))
-        return replace(self._rest, next_number=archived.next_number).with_tasks(on_board.values()), archived
+        return replace(self._rest, next_number=first).with_tasks(on_board.values()), State(next_number=first).with_tasks(ended.values())
 
     def tasks_in(self, text: str) -> dict[int, Task]:
         """The numbered tasks of TODO.md: number, title, section, status and links. The rest is merged."""

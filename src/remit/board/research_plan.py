@@ -106,9 +106,11 @@ async def plan(remit: Remit, board: Board, number: int, *, waiting: Waiting = wa
     return await work_on(remit, board, DocumentCommand(name="plan", number=number, **options), waiting=waiting)
 
 
-async def revise(remit: Remit, board: Board, number: int, *, reason: str = "", waiting: Waiting = wait_for_result, **more: Any) -> Outcome:
-    """`more`: force, timeout."""
-    return await work_on(remit, board, DocumentCommand(name="revise", number=number, focus=reason, **more), waiting=waiting)
+async def revise(
+    remit: Remit, board: Board, number: int, *, reason: str = "", waiting: Waiting = wait_for_result, **options: Any
+) -> Outcome:
+    """`options`: force, timeout."""
+    return await work_on(remit, board, DocumentCommand(name="revise", number=number, focus=reason, **options), waiting=waiting)
 
 
 async def work_on(remit: Remit, board: Board, command: DocumentCommand, *, waiting: Waiting = wait_for_result) -> Outcome:
