@@ -1,7 +1,7 @@
 """MCP server with the tool names of the conformance suite: each tool delegates to an agent for that scenario.
 
 The suite calls tools of a reference server by name. Where a scenario checks a promise of `delegate` (content, an error, progress), this
-server maps the name to it. The rest is the server of `remit mcp`. Started by `test_mcp.py`; prints its address.
+server maps the name to it. The rest is the server of `remit mcp`, over HTTP. Started by `test_mcp.py`; prints its address.
 """
 
 import asyncio
@@ -12,8 +12,11 @@ from typing import Any
 from mcp_types import CallToolRequestParams, CallToolResult
 
 from remit import Context, Remit, agent
-from remit.server.mcp.server import ToolServer, serve_loopback
-from support.server import Service
+from remit.server.authenticator import Authenticator
+from remit.server.http.api import http_app
+from remit.server.http.http_server import HttpServer
+from remit.server.mcp.server import ToolServer
+from support.server import OWNER, Credentials, Principal, Service
 
 
 @agent("says")
@@ -45,12 +48,22 @@ class ConformanceServer(ToolServer):
         return await super()._call_tool(ctx, params)
 
 
+class OwnerAuthenticator(Authenticator):
+    """The suite sends no token."""
+
+    def authenticate(self, shown: Credentials) -> Principal:
+        return OWNER
+
+
 async def main(root: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         async with Remit.open(root, agents=[says, fails, reports]) as remit:
             server = ConformanceServer(Service(remit))
-            async with serve_loopback(remit, server, listening) as address:
-                print(address, flush=True)
+            app = server.streamable_http_app(streamable_http_path="/mcp")
+            async with server.session_manager.run():
+                web = HttpServer(http_app(app.routes, OwnerAuthenticator(remit.folder), remit.settings.serve, open_paths=()))
+                await web.start([listening])
+                print(f"http://127.0.0.1:{listening.getsockname()[1]}/mcp", flush=True)
                 await asyncio.Event().wait()
 
 

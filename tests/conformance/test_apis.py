@@ -34,7 +34,7 @@ class Served:
     def token(self, who: str) -> str:
         if who not in self.tokens:
             doing = frozenset({Permission.DELEGATE, Permission.RELAY}) if who == "relay" else frozenset({Permission.DELEGATE})
-            self.tokens[who] = self.apis.authenticator.tokens.new(who, Grants(permissions=doing, requests_per_second=1e5))
+            self.tokens[who] = self.apis.authenticator.tokens.new(who, Grants(permissions=doing))
         return self.tokens[who][1]
 
 
@@ -103,7 +103,6 @@ WAYS: dict[str, Way] = {
     "http": by_http,
     "a2a-jsonrpc": by_a2a("JSONRPC"),
     "a2a-rest": by_a2a("HTTP+JSON"),
-    "a2a-grpc": by_a2a("GRPC"),
     "mcp": by_mcp,
 }
 

@@ -231,7 +231,7 @@ async def _start_on_server(remit: "Remit", agent: str, given: list[str], options
 
 def _is_served(folder: Path) -> bool:
     """Whether a server of this project runs. Reads one file."""
-    from remit.server.discovery import announced
+    from remit.server.addresses import announced
 
     return announced(folder / ".remit" / "run") is not None
 

@@ -26,7 +26,7 @@ from remit.cli.render import count, harmless, painted
 from remit.core.errors import RemitError
 from remit.models.providers import LOCAL
 from remit.policy.rules import FILE
-from remit.server.discovery import announced
+from remit.server.addresses import announced
 from remit.stores import without_password
 from remit.system.artifact_files import read_bounded
 from remit.system.sandbox.probe import probe
@@ -40,14 +40,13 @@ EXTRAS = {
     "code": ("tree_sitter tree_sitter_python lizard ruff detect_secrets", "coder.analyze_code and coder.review_code"),
     "models": ("pydantic_ai", "language models: `remit ask`, model agents"),
     "local": ("xllamacpp", "running a language model on this machine"),
-    "grpc": ("grpc grpc_health grpc_reflection", "calling remote remits, and the gRPC API of `remit serve`"),
+    "grpc": ("grpc grpc_health", "calling remote remits, and the gRPC API of `remit serve`"),
     "http": ("starlette uvicorn sse_starlette", "the HTTP API of `remit serve`"),
     "a2a": ("a2a", "A2A agents, as client and as server"),
     "telemetry": (
         "opentelemetry.sdk opentelemetry.exporter.otlp.proto.http opentelemetry.exporter.prometheus",
         "traces, metrics, the page for Prometheus",
     ),
-    "serve": ("cryptography", "`remit serve` with every API"),
 }
 """The modules of each extra, the main one first, and its use."""
 _PROGRAMS = (

@@ -21,7 +21,7 @@ from remit.core.delegate_results import Chunk, DelegateResult, TaskState, final_
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.states import Priority
 from remit.runtime.tool.delegate_tool import needs
-from remit.server.discovery import announced
+from remit.server.addresses import announced
 from remit.server.http.models import TaskRequest, validated
 from remit.server.tokens import local_token
 from remit.system.ownership import owner_fault

@@ -43,12 +43,17 @@ ALIASES: Mapping[Key, Key] = {("serve", "doors"): ("serve", "apis")}
 """Other names of settings."""
 REMOVED: Mapping[Key, str] = {
     ("serve", "client_ca"): "let a reverse proxy verify client certificates, and give each caller a token (`remit token new`)",
+    **dict.fromkeys((("serve", "tls_certificate"), ("serve", "tls_key")), "let a reverse proxy terminate TLS, and set serve.behind_proxy"),
+    **dict.fromkeys(
+        (("serve", "requests_per_second"), ("serve", "burst"), ("serve", "streams")), "let a reverse proxy limit requests and connections"
+    ),
     ("serve", "push_inside"): "A2A push notifications were removed, too; follow a task by its stream",
 }
 """Settings of earlier versions, with what to do instead."""
 REMOVED_VALUES: Mapping[tuple[Key, str], str] = {
     (("serve", "http"), "unix"): "Write HOST:PORT, such as 127.0.0.1:7411. gRPC still listens on a Unix socket; a reverse proxy can "
-    "put HTTP on one"
+    "put HTTP on one",
+    (("serve", "grpc"), "unix"): 'The socket is always .remit/run/grpc.sock. Write "unix", or HOST:PORT.',
 }
 """Values of earlier versions, by setting and what they begin with up to a colon, with what to do instead."""
 
@@ -154,7 +159,7 @@ _ADDRESS = "an address, http://HOST:PORT/… without a name or password in it"
 _PATTERNS = {
     **dict.fromkeys(("key_variable", "brave_key_variable"), _VARIABLE),
     **dict.fromkeys(("url", "searxng_url", "public_url", "otlp_url"), _ADDRESS),
-    "grpc": "unix, unix:PATH or HOST:PORT",
+    "grpc": "unix or HOST:PORT",
     "http": "HOST:PORT, such as 127.0.0.1:7411",
 }
 
