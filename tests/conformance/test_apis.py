@@ -17,7 +17,7 @@ from remit import Remit
 from support.apis.agents import API_AGENTS, POLICY, SETTINGS
 from support.apis.checks import API_CHECKS, Check
 from support.apis.client import ApiClient, Standing
-from support.server import Grants, Permission
+from support.server import Apis, Grants, Permission, bound_apis
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -55,8 +55,6 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
 
 
 async def _serve(root: Path, opened: "asyncio.Future[Served]", stop: asyncio.Event) -> None:
-    from remit.server.run import Apis, bound_apis
-
     remit = Remit.open(root, agents=API_AGENTS, settings={**SETTINGS, "serve": {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}})
     with bound_apis(remit.settings.serve, remit.root) as places:
         async with remit, Apis(remit, places) as apis:

@@ -37,7 +37,7 @@ class Harness:
 async def a2a_harness(
     root: Path, functions: Sequence[Any] = (), *, is_public: bool = False, public_url: str | None = None, **settings: Any
 ) -> AsyncIterator[Harness]:
-    from remit.server.run import Apis, bound_apis
+    from support.server import Apis, bound_apis
 
     root.mkdir(exist_ok=True)  # noqa: ASYNC240 - nothing else runs here yet
     serve: dict[str, Any] = {"apis": ["a2a"], "http": "127.0.0.1:0", "public_url": public_url or "none"}

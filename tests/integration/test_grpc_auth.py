@@ -13,7 +13,7 @@ import pytest
 from grpc_harness import Harness, ask, bearer, grpc_api, grpc_harness, messages, refusal, trailer
 
 from remit import Misused, Settings, Unavailable
-from remit.server.run import bound_apis
+from support.server import bound_apis
 
 LOOPBACK = "127.0.0.1:0"
 

@@ -7,6 +7,7 @@ from remit.core.delegation import ORIGIN, Origin
 from remit.server.addresses import GRPC_SOCKET, Place, ServerEntry, announce, announced, place_of, withdraw
 from remit.server.authenticator import Authenticator, Credentials
 from remit.server.mcp.delegations import LOCAL, Delegations, Progress
+from remit.server.run import Apis, bound_apis
 from remit.server.service import Call, Service
 from remit.server.tokens import EVERYTHING, LOCAL_FILE, OWNER, Grants, LocalToken, Permission, Principal, Tokens, local_token, new_secret
 
@@ -17,6 +18,7 @@ __all__ = [
     "LOCAL_FILE",
     "ORIGIN",
     "OWNER",
+    "Apis",
     "Authenticator",
     "Call",
     "Credentials",
@@ -33,6 +35,7 @@ __all__ = [
     "Tokens",
     "announce",
     "announced",
+    "bound_apis",
     "local_token",
     "new_secret",
     "place_of",
