@@ -22,6 +22,24 @@ async def one_task(client: Any, message: Any, **configuration: Any) -> Any:
     return (await send(client, message, **configuration))[-1].task
 
 
+async def test_one_of_concurrent_answers_is_accepted_and_can_be_cancelled(tmp_path: Path) -> None:
+    """Otherwise two delegations would continue one task, and only one of them could be cancelled."""
+    from a2a.types import CancelTaskRequest
+    from a2a.utils.errors import A2AError
+
+    async with a2a_harness(tmp_path, [asks]) as harness:
+        clients = [await harness.client(binding, streaming=False) for binding in BINDINGS]
+        waiting_task = await one_task(clients[0], message("paint", skill="asks"))
+        colours = [f"colour {number}" for number in range(6)]
+        answers = [message(colour, task_id=waiting_task.id) for colour in colours]
+        calls = [one_task(clients[number % 2], answer, return_immediately=True) for number, answer in enumerate(answers)]
+        tasks = await asyncio.gather(*calls, return_exceptions=True)
+        refused = [one for one in tasks if isinstance(one, A2AError)]
+        assert (len(refused), len(harness.remit.engine.live())) == (5, 1), tasks
+        assert state_name(await clients[0].cancel_task(CancelTaskRequest(id=waiting_task.id))) == "CANCELED"
+        assert not harness.remit.engine.live()
+
+
 async def test_task_that_waits_for_input_is_answered_by_its_own_caller_only(tmp_path: Path) -> None:
     from a2a.types import GetTaskRequest
     from a2a.utils.errors import A2AError

@@ -85,7 +85,7 @@ async def test_stream_ends_with_artifacts_and_state(harness: Harness) -> None:
         assert (report.parts[0].raw, report.parts[0].filename, report.description) == (b"# found\n", "report.md", "What was found.")
 
 
-async def test_answer_to_a_task_that_asks_for_input_resumes_it_as_a_new_task(harness: Harness) -> None:
+async def test_task_that_asks_for_input_continues_under_its_id(harness: Harness) -> None:
     from a2a.types import CancelTaskRequest
     from a2a.utils.errors import InvalidParamsError, TaskNotCancelableError, UnsupportedOperationError
 
@@ -102,12 +102,30 @@ async def test_answer_to_a_task_that_asks_for_input_resumes_it_as_a_new_task(har
         answers = [message("blue", task_id=waiting_task.id, message_id=f"answer-{binding}") for _ in range(2)]
         done = [await one_task(client, answer) for answer in answers]
         assert [state_name(task) for task in done] == ["COMPLETED", "COMPLETED"]
-        assert done[0].id == done[1].id != waiting_task.id
-        assert done[0].context_id == waiting_task.context_id
+        assert {(task.id, task.context_id) for task in done} == {(waiting_task.id, waiting_task.context_id)}
         assert data_in(done[0]) == "painted blue from {'wall': 1}"
         with pytest.raises(UnsupportedOperationError):
-            await one_task(client, message("red", task_id=done[0].id))
+            await one_task(client, message("red", task_id=waiting_task.id))
     assert RUNS == ["paint", "blue"] * 2
+
+
+async def test_subscription_stays_open_while_a_task_asks_for_input(harness: Harness) -> None:
+    from a2a.types import SubscribeToTaskRequest
+
+    for binding in BINDINGS:
+        client, follower = await harness.client(binding, streaming=False), await harness.client(binding)
+        task = await one_task(client, message("paint", skill="asks"))
+        events = follower.subscribe(SubscribeToTaskRequest(id=task.id))
+        assert state_name((await anext(events)).task) == "INPUT_REQUIRED"
+        rest = asyncio.create_task(_collect(events))
+        assert state_name(await one_task(client, message("blue", task_id=task.id))) == "COMPLETED"
+        async with asyncio.timeout(30):
+            last = (await rest)[-1]
+        assert state_name(getattr(last, last.WhichOneof("payload"))) == "COMPLETED", binding
+
+
+async def _collect(events: Any) -> list[Any]:
+    return [event async for event in events]
 
 
 async def test_metadata_is_camel_case_with_iso_times(harness: Harness) -> None:

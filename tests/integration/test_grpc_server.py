@@ -108,3 +108,21 @@ async def test_list_contains_summaries_of_large_results(harness: Harness) -> Non
     listed = await tasks.ListTasks(pb.ListTasksRequest(session_id="large"))
     assert {task.task_id for task in listed.tasks} == set(large)
     assert listed.ByteSize() < 10_000
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+async def test_reflection_lists_the_services(harness: Harness, version: str) -> None:
+    from grpc_reflection.v1alpha import reflection_pb2
+
+    call = (await harness.channel()).stream_stream(
+        f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+        request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+        response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+    )()
+    await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+    listed = {one.name for one in (await call.read()).list_services_response.service}
+    await call.write(reflection_pb2.ServerReflectionRequest(file_containing_symbol="remit.v1.TaskService"))
+    described = (await call.read()).file_descriptor_response.file_descriptor_proto
+    await call.done_writing()
+    assert {"remit.v1.TaskService", "grpc.health.v1.Health"} <= listed
+    assert b"ExecuteTask" in b"".join(described)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PATHS = {"http": "/v1", "a2a": "/a2a", "mcp": "/mcp", "metrics": "/metrics"}
 """Paths of the APIs at the HTTP port."""
 NEEDED = {
-    "grpc": ("grpc", "grpc_health", "google"),
+    "grpc": ("grpc", "grpc_health", "grpc_reflection", "google"),
     "http": ("starlette", "uvicorn", "sse_starlette"),
     "a2a": ("starlette", "uvicorn", "sse_starlette", "a2a"),
     "mcp": ("starlette", "uvicorn", "mcp"),

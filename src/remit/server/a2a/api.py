@@ -1,8 +1,11 @@
 """The A2A API: the SDK's `RequestHandler` on remit's service, behind the SDK's JSON-RPC and REST bindings.
 
-A task is the same through every API and outlives the server. Closing a connection ends nothing: only CancelTask does. The answer to a task
-that waits for input is a new task in the same context, which resumes it."""
+A task is the same through every API and outlives the server. Closing a connection ends nothing: only CancelTask does.
 
+A task that waits for input continues under its id: the answer is another delegation with `resume=`, whose idempotency key begins with the
+id of the first, so that the record tells which they are."""
+
+import asyncio
 import contextlib
 import hashlib
 import logging
@@ -10,6 +13,7 @@ import secrets
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 from a2a.server.context import ServerCallContext
 from a2a.server.events.event_queue import Event
@@ -46,6 +50,7 @@ from remit.core.redaction import is_redacted
 from remit.core.states import State
 from remit.server.a2a.card import WAIT, HttpCalls, agent_card, call_of, sdk_error
 from remit.server.a2a.messages import (
+    CONTINUES,
     STATES,
     IncomingMessage,
     arguments_of,
@@ -53,6 +58,7 @@ from remit.server.a2a.messages import (
     context_of,
     last_updates,
     read_message,
+    task_id_of,
     task_of,
     update_of,
 )
@@ -70,6 +76,9 @@ WAIT_SECONDS = 3600.0
 USUAL_PAGE = 50
 NO_PUSH = "Push notifications are not supported. Subscribe to the task instead."
 UNSPECIFIED = TaskState.TASK_STATE_UNSPECIFIED
+MOST_TURNS = 100
+POLL_SECONDS = 1.0
+"""Between two looks at a task that waits for input, whichever server continues it."""
 
 
 class A2aApi(RequestHandler):
@@ -78,6 +87,8 @@ class A2aApi(RequestHandler):
         self._service = service
         self._interfaces = [("JSONRPC", f"{base_url.rstrip('/')}{JSON_RPC_PATH}"), ("HTTP+JSON", f"{base_url.rstrip('/')}{REST_PATH}")]
         self._is_public = is_public
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Locked to continue or cancel a task: one of two answers is used, and a cancelled task does not continue."""
         sdk = logging.getLogger("a2a")  # it writes a traceback for every unreadable request: any client could fill the log
         if sdk.level == logging.NOTSET:
             sdk.setLevel(logging.CRITICAL)
@@ -118,14 +129,23 @@ class A2aApi(RequestHandler):
 
     @validate_request_params
     async def on_subscribe_to_task(self, params: SubscribeToTaskRequest, context: ServerCallContext) -> AsyncGenerator[Event]:
+        """Until the task has ended: also while it waits for input, and when it continues."""
         with sdk_error():
             call = call_of(context)
-            record = await self._service.record(call, params.id)
+            record = await self._current(call, params.id)
             if record.result is not None and record.state is not State.BLOCKED:
                 raise UnsupportedOperationError(f"Task {params.id} has ended. Get it instead.")
-            async with contextlib.aclosing(self._follow(call, record)) as events:
-                async for event in events:
-                    yield event
+            while True:
+                async with contextlib.aclosing(self._follow(call, record)) as events:
+                    async for event in events:
+                        yield event
+                now = await self._current(call, params.id)
+                while now.state is State.BLOCKED:
+                    await asyncio.sleep(POLL_SECONDS)
+                    now = await self._current(call, params.id)
+                if now.session_id == record.session_id:
+                    return
+                record = now
 
     async def _begin(self, params: SendMessageRequest, context: ServerCallContext) -> tuple[Call, Record]:
         """It is recorded when this returns."""
@@ -135,16 +155,34 @@ class A2aApi(RequestHandler):
         call = call_of(context, session=message.context_id or f"ctx_{secrets.token_hex(8)}", position=asked.position)
         if params.configuration.HasField("task_push_notification_config"):
             raise PushNotificationNotSupportedError(NO_PUSH)
-        if message.task_id:
-            before = await self._service.record(call, message.task_id)
-            _must_wait(before, message)
-            call, arguments = replace(call, session=context_of(before)), _answered(before, asked)
-        else:
+        digest = _digest(call, message.message_id)
+        if not message.task_id:
             arguments = arguments_of(asked, self._service.agents(call), has_assistant=self._service.remit.models.is_configured())
+            return call, await self._execute(call, arguments, f"a2a:{digest}")
+        async with self._turns.setdefault(message.task_id, asyncio.Lock()):
+            before = await self._current(call, message.task_id)
+            key = f"{CONTINUES}{task_id_of(before)}:{digest}"
+            if before.key == key:
+                return call, before  # sent a second time
+            _must_wait(before, message)
+            call = replace(call, session=context_of(before))
+            return call, await self._execute(call, _answered(before, asked), key)
+
+    async def _execute(self, call: Call, arguments: Mapping[str, Any], key: str) -> Record:
         request = self._service.read(call, arguments)
-        also = {**request.also, "key": _key_of(call, message.message_id)}
-        handle = await self._service.execute(call, replace(request, also=also))
-        return call, await self._service.record(call, handle.session_id)
+        handle = await self._service.execute(call, replace(request, also={**request.also, "key": key}))
+        return await self._service.record(call, handle.session_id)
+
+    async def _current(self, call: Call, task_id: str) -> Record:
+        """The delegation that has the current state of a task. Raises `Misused` (TASK_NOT_FOUND), also for tasks of others."""
+        first = await self._service.record(call, task_id)
+        return await off_loop(self._latest, first)
+
+    def _latest(self, first: Record) -> Record:
+        store = self._service.remit.store
+        found = (store.get(session_id) for session_id in store.keys(f"{CONTINUES}{first.session_id}:", MOST_TURNS).values())
+        later = [record for record in found if record is not None and record.agent == first.agent]
+        return max((first, *later), key=lambda record: record.created_at)
 
     async def _follow(self, call: Call, record: Record) -> AsyncGenerator[Event, None]:
         """The current task, its later events, and how it ended or that it waits for input."""
@@ -173,11 +211,11 @@ class A2aApi(RequestHandler):
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task | None:
         validate_history_length(params)
         with sdk_error():
-            return apply_history_length(await self._task(await self._service.record(call_of(context), params.id)), params)
+            return apply_history_length(await self._task(await self._current(call_of(context), params.id)), params)
 
     @validate_request_params
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
-        """Newest first. Filters may leave less than a page."""
+        """Newest first. A task of several delegations is listed once, where the last of them is. Filters may leave less than a page."""
         validate_history_length(params)
         if params.HasField("page_size"):
             validate_page_size(params.page_size)
@@ -190,6 +228,9 @@ class A2aApi(RequestHandler):
             return ListTasksResponse(tasks=tasks, next_page_token=token, page_size=size, total_size=len(tasks) + bool(token))
 
     def _listed(self, record: Record, params: ListTasksRequest) -> Task | None:
+        first = self._service.remit.store.get(task_id_of(record)) or record
+        if self._latest(first).session_id != record.session_id:
+            return None  # it continued
         at = record.settled_at or record.started_at or record.created_at
         if params.HasField("status_timestamp_after") and at < params.status_timestamp_after.ToMilliseconds() / 1000:
             return None
@@ -203,12 +244,13 @@ class A2aApi(RequestHandler):
         """The task, and everything below it, has stopped when this answers."""
         with sdk_error():
             call = call_of(context)
-            record = await self._service.record(call, params.id)
-            if record.result is None:
-                await self._service.cancel(call, params.id, "by an A2A client")
-                record = await self._service.record(call, params.id)
-                if record.result is None or record.state is State.CANCELLED:
-                    return await self._task(record)
+            async with self._turns.setdefault(params.id, asyncio.Lock()):
+                record = await self._current(call, params.id)
+                if record.result is None:
+                    await self._service.cancel(call, record.session_id, "by an A2A client")
+                    record = await self._service.record(call, record.session_id)
+                    if record.result is None or record.state is State.CANCELLED:
+                        return await self._task(record)
             raise TaskNotCancelableError(f"Task {params.id} {'waits for input' if record.state is State.BLOCKED else 'has ended already'}.")
 
     async def _no_push(self, _params: object, _context: ServerCallContext) -> Any:
@@ -235,10 +277,10 @@ def _query(params: ListTasksRequest, size: int, *, roots_only: bool) -> HistoryQ
     return HistoryQuery(conversation=params.context_id or None, states=states, limit=size, before_session=before, roots_only=roots_only)
 
 
-def _key_of(call: Call, message_id: str) -> str:
+def _digest(call: Call, message_id: str) -> str:
     """The sender and id of a message are its key, so that a repeated message does not run twice."""
     parts = (call.principal.name, call.principal.parent or "", message_id)
-    return f"a2a:{hashlib.sha256(chr(0).join(parts).encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+    return hashlib.sha256(chr(0).join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 # ---- answers to tasks that wait for input
@@ -246,10 +288,10 @@ def _key_of(call: Call, message_id: str) -> str:
 
 def _must_wait(before: Record, message: Message) -> None:
     if message.context_id and message.context_id != context_of(before):
-        raise InvalidParamsError(f"Task {before.session_id} does not belong to context {message.context_id[:80]}.")
+        raise InvalidParamsError(f"Task {task_id_of(before)} does not belong to context {message.context_id[:80]}.")
     if before.state is not State.BLOCKED:
         words = "does not wait for input. Send the message without a task id, in its context, to begin another."
-        raise UnsupportedOperationError(f"Task {before.session_id} {words}")
+        raise UnsupportedOperationError(f"Task {task_id_of(before)} {words}")
 
 
 def _answered(before: Record, asked: IncomingMessage) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 A message has three forms: a data part `{target, operation, parameters, timeout, priority}`; `skill` in the metadata, with the parameters as
 a data part or the task as text; text alone, for the assistant, or for the only prompted agent of a project. A task has the session id of
-its delegation. Fields of our return that A2A lacks are in the metadata: `status` and `stopReason` at the top, the rest
+its first delegation. Fields of our return that A2A lacks are in the metadata: `status` and `stopReason` at the top, the rest
 under our extension."""
 
 import hashlib
@@ -61,6 +61,8 @@ FILE_BYTES, FILES_BYTES = 256 * 1024, 1024 * 1024
 """Files up to this size, one and all of a task, are sent; of larger ones only the path."""
 STREAM_BYTES = 512 * 1024
 """The newest output that is repeated to later readers."""
+CONTINUES = "a2a:on:"
+"""Prefix of the key of a delegation that continues a task; then that task's id. No caller can choose such a key."""
 
 
 # ---- incoming messages
@@ -175,12 +177,18 @@ def task_of(record: Record, read: Read, events: Sequence[Event] = ()) -> Task:
 def bare_task(record: Record, *, events: Sequence[Event] = ()) -> Task:
     """Without its artifacts."""
     return Task(
-        id=record.session_id,
+        id=task_id_of(record),
         context_id=context_of(record),
         status=_status_of(record, events),
         history=[_asked_of(record)],
         metadata=struct_of(_metadata(record)),
     )
+
+
+def task_id_of(record: Record) -> str:
+    """The task that a delegation is, or continues."""
+    key = record.key or ""
+    return key.removeprefix(CONTINUES).partition(":")[0] if key.startswith(CONTINUES) else record.session_id
 
 
 def context_of(record: Record) -> str:
@@ -196,7 +204,7 @@ def _asked_of(record: Record) -> Message:
     return Message(
         message_id=f"{record.session_id}-asked",
         context_id=context_of(record),
-        task_id=record.session_id,
+        task_id=task_id_of(record),
         role=Role.ROLE_USER,
         parts=[Part(text=text_of(str(task))) if is_text else Part(data=value_of(data), media_type="application/json")],
         metadata=struct_of({"skill": record.agent}),
@@ -323,7 +331,7 @@ def last_updates(task: Task) -> list[TaskArtifactUpdateEvent | TaskStatusUpdateE
 
 def _message_of(record: Record, words: str, number: int | None = None) -> Message:
     name = f"{record.session_id}-{'ended' if number is None else number}"
-    return _message(record.session_id, context_of(record), words, name)
+    return _message(task_id_of(record), context_of(record), words, name)
 
 
 def _message(task_id: str, context_id: str, words: str, message_id: str) -> Message:

@@ -1,4 +1,4 @@
-"""The gRPC server: the task service, registered agents and health, at its addresses."""
+"""The gRPC server: the task service, registered agents, health and reflection, at its addresses."""
 
 import asyncio
 import logging
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 TASKS = pb.DESCRIPTOR.services_by_name["TaskService"].full_name
 AGENTS = pb.DESCRIPTOR.services_by_name["AgentService"].full_name
+REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
 MOST_CONNECTIONS = 4000
 MOST_STREAMS = 2000
 """On one connection."""
@@ -43,6 +45,7 @@ class GrpcApi:
         rpc.add_TaskServiceServicer_to_server(TaskService(service), self._server)  # type: ignore[no-untyped-call]
         rpc.add_AgentServiceServicer_to_server(registry, self._server)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        _add_reflection([TASKS, AGENTS, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
         self._notice: asyncio.Future[None] | None = None
         self.addresses: list[str] = []
         """In gRPC notation: `unix:/…/grpc.sock`, `127.0.0.1:50051`."""
@@ -90,6 +93,17 @@ class GrpcApi:
         except RuntimeError as error:
             raise cannot_listen(place, str(error)) from None
         self.addresses.append(str(Place(host=place.host, port=port)))
+
+
+def _add_reflection(names: list[str], server: grpc.aio.Server) -> None:
+    """Version v1alpha, and v1, which grpcio-reflection lacks: its messages are the same on the wire."""
+    reflection.enable_server_reflection(names, server)
+    method = grpc.stream_stream_rpc_method_handler(
+        reflection.aio.ReflectionServicer(names).ServerReflectionInfo,
+        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(REFLECTION_V1, {"ServerReflectionInfo": method}),))
 
 
 def _is_news(record: logging.LogRecord) -> bool:
