@@ -27,7 +27,6 @@ NOTHING = (sys.executable, "-c", "pass")
 COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "task TEXT": (("task", "Look into the reader. It is slow.", "--depends", "1,3-5"),),
     "task --abandon, --recover": (("task", "--abandon", "2", "--reason", "not now"), ("task", "--recover", "2")),
-    "task --divide": (("task", "--divide", "{fresh}", "1. read\n2. write", "--dry-run"),),
     "task --sync": (("task", "--sync"),),
     "todo --dry-run": (("todo", "--dry-run"),),
     "board": (("board",),),
@@ -53,7 +52,7 @@ _STATUSES = (
 async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="remit-bench-") as folder:
         root = Path(folder)
-        fresh = make_board(root, sizes.board_tasks)
+        make_board(root, sizes.board_tasks)
         await _git(root)
         commands = {name: itertools.cycle(words) for name, words in COMMANDS.items()}
         beyond: dict[str, list[float]] = {name: [] for name in commands}
@@ -64,7 +63,7 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
             for name, turns in commands.items():
                 if name.endswith(EDITED):
                     edit(root, number)
-                took = await _timed(root, *REMIT, *(word.format(fresh=fresh) for word in next(turns)))
+                took = await _timed(root, *REMIT, *next(turns))
                 beyond[name] += [took - floor] if number >= 0 else []
         await _timed(
             root, "git", "diff", "--quiet", "HEAD", "--", "specs"
@@ -84,14 +83,13 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
     ]
 
 
-def make_board(root: Path, count: int) -> int:
-    """Create a board with years of history; returns the number of an untouched task."""
+def make_board(root: Path, count: int) -> None:
+    """Create a board with years of history."""
     chance = random.Random(5)
     board = Board(root)
     with board.change(make=True) as draft:
         tasks = tuple(_task(chance, number, draft.at) for number in range(1, count + 1))
         draft.state = replace(draft.state, tasks=tasks, next_number=count + 1)
-    return next(task.number for task in tasks if task.status is Status.NOT_STARTED and task.number > 5)
 
 
 def _task(chance: random.Random, number: int, at: str) -> Task:

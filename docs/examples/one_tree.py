@@ -21,13 +21,13 @@ async def whisper(word: str) -> str:
 def shell() -> list[str]:
     words = [sys.executable, "-m", "remit", "delegate", "shout", "word=hello"]
     by_command = subprocess.run(words, cwd="/", capture_output=True, check=False)
-    by_library = run("whisper", agents=[whisper], word="hello")  # an agent that only this process knows: lent to the owner of the tree
+    by_library = run("whisper", word="hello")  # executed by the owner of the tree
     by_library_again = run("shell")  # itself: a cycle, here as anywhere
     return [f"exit {by_command.returncode}", by_library.data, by_library_again.errors[0].code]
 
 
 async def main() -> None:
-    async with Remit.open(".", agents=[shout, shell]) as remit:
+    async with Remit.open(".", agents=[shout, whisper, shell]) as remit:
         done = await remit.delegate("shell")
         print(done.data)
         for record in await remit.tree(done.session_id):

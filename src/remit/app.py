@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from remit.runtime.deps import LimitLearner, RuntimeDeps
     from remit.runtime.engine import Engine, EngineConfig, Recovered, WorkerInfo
     from remit.runtime.error_ledger import ErrorLedger, LedgerWriter
-    from remit.runtime.lifecycle import LifecycleEvents
     from remit.runtime.local_context import LocalRun
     from remit.runtime.shipment import FileShipping
     from remit.runtime.telemetry.telemetry import Telemetry
@@ -210,13 +209,12 @@ class Remit:
         from remit.system.liveness import this_owner
 
         attachment = self._attachment = await attach(token)
-        opened_at, self.root = self.root, attachment.root
+        self.root = attachment.root
         self.owner = this_owner(self.clock)
         self._is_open = True
         try:
-            is_elsewhere = opened_at != self.root and not opened_at.is_relative_to(self.folder)
-            await self._load_directory(opened_at if is_elsewhere else None)
-            self.directory = attachment.directory(self.directory, [given.spec.name for given in self._given.agents])
+            await self._load_directory(None)
+            self.directory = attachment.directory([given.spec.name for given in self._given.agents])
             self.store = await off_loop(attachment.open_store)
             self._reader = EventStreams(self.store, self.folder / "run")
             self.recovered = Recovered()
@@ -365,13 +363,11 @@ class Remit:
                 )
         return current, origin
 
-    async def cancel(self, session_id: str, reason: str = "", *, source: str = "a person", force: bool = False) -> list[dict[str, Any]]:
-        """Stop a delegation and everything below it, in whichever process it runs. Returns how each node ended.
-
-        `force`: kill processes that were started for it here at once; otherwise they have `kill_grace_seconds` to clean up."""
+    async def cancel(self, session_id: str, reason: str = "", *, source: str = "a person") -> list[dict[str, Any]]:
+        """Stop a delegation and everything below it, in whichever process it runs. Returns how each node ended."""
         if self._attachment is not None:
             return await self._attachment.cancel(session_id, reason)
-        return await self.engine.cancel(session_id, reason, source, force=force)
+        return await self.engine.cancel(session_id, reason, source)
 
     async def work(self, agents: Collection[str] | None = None) -> None:
         """Take work for these agents, or for all, from the project's queues until this `Remit` is closed."""
@@ -396,12 +392,11 @@ class Remit:
     # ---- agents and policy
 
     def register(self, agent: "FunctionAgent | AgentPort") -> None:
-        from remit.agents.function import FunctionAgent
-
         self._must_be_open()
         if self._attachment is not None:
-            self._attachment.lend(self.directory, self._executors(agent) if isinstance(agent, FunctionAgent) else agent)
-            return
+            raise Misused(
+                "A Remit opened by an agent uses the agents of its tree.", advice="Declare this agent in the project of the tree."
+            )
         self.directory.register(agent)
         self._limit_slots(agent.spec)
 
@@ -521,17 +516,9 @@ class Remit:
         `kinds` selects other events, such as requests to APIs."""
         return self._listening_engine().bus.listen(listener, kinds)
 
-    def lifecycle_events(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> "LifecycleEvents":
-        """The same events as an `async for` iterator, from now until this `Remit` is closed."""
-        return self._listening_engine().bus.read(kinds)
-
-    happenings = lifecycle_events  # its name in earlier versions
-
     def report_access(self, api: str, principal: str | None, error: ErrorInfo | None = None) -> None:
         """Report that an API admitted a request or refused it with `error`."""
         self.engine.bus.access(api, principal, self.clock.wall(), error)
-
-    note_visit = report_access  # its name in earlier versions
 
     def _listening_engine(self) -> "Engine":
         self._must_be_open()
@@ -664,7 +651,6 @@ class Remit:
             loop=self.loop,
             run_folder=self.folder / "run",
             project=self._project,
-            kill_grace_seconds=self.settings.kill_grace_seconds,
         )
 
     def _caller_token(self, live: "LocalRun") -> str:

@@ -46,7 +46,7 @@ async def test_full_disk_blocks_new_work_and_defers_writing_outcomes(tmp_path: P
         with pytest.raises(Unavailable) as caught:
             await remit.delegate("worker", text=BULK)
         assert caught.value.code == "STORE_UNAVAILABLE"
-        assert "Free some space" in caught.value.advice
+        assert "Check the space" in caught.value.advice
         assert len(worker.calls) == 1, "a delegation that cannot be recorded must not run"
         go.set()
         began = time.monotonic()

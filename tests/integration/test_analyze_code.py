@@ -55,16 +55,6 @@ PROJECTS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         },
         {"src/a.ts": "src/b.tsx src/c.ts src/d/index.ts e.mjs", "src/d/index.ts": "src/d/d2.ts"},
     ),
-    "go": (
-        {
-            "go.mod": "module example.com/app\n\ngo 1.22\n",
-            "main.go": 'package main\nimport (\n "fmt"\n "example.com/app/internal/words"\n)\nfunc main() {}\n',
-            "internal/words/words.go": 'package words\nimport "example.com/app/internal/base"\n',
-            "internal/words/more.go": "package words\n",
-            "internal/base/base.go": "package base\n",
-        },
-        {"": "internal/words/", "internal/words/": "internal/base/"},
-    ),
 }
 
 
@@ -133,15 +123,15 @@ def test_import_cycles_are_listed(polyglot: dict[str, Any]) -> None:
 async def test_project_analysis_returns_a_report_and_data(tmp_path: Path) -> None:
     done = await delegate(small_project(tmp_path))
     assert done.status == "completed", done.errors
-    assert done.summary.startswith("9 lines of code in 4 files: Python (100 %)")
+    assert done.summary.startswith("11 lines of code in 4 files: Python (100 %)")
     assert done.data["imports"]["mostImported"][0] == {"path": "src/words/count.py", "importedBy": 1}
     artifacts = {Path(a.path).name: tmp_path / a.path for a in done.artifacts}
     assert set(artifacts) == {"analysis.md", "analysis.json"}
     report = artifacts["analysis.md"].read_text()
     assert report.index("## The most complex functions") < report.index("<!-- more -->") < report.index("## How it is built")
-    assert 'n1["src/words/count.py"]' in report
+    assert 'n0["src/words/__init__.py"]' in report
     assert "n2 --> n1" in report
-    assert "Left out: 1 test file." in report
+    assert [one["path"] for one in done.data["tests"]["untouchedFiles"]] == ["src/words/main.py"]
     part = await delegate(tmp_path, path="src", patterns=["count.py"])
     assert (part.data["path"], part.data["files"]) == ("src", 1)
 
@@ -207,7 +197,7 @@ def test_history_lists_frequent_changes_and_runs_no_repository_code(tmp_path: Pa
         git(root, "config", name, str(trap))
     git(root, "config", "log.showSignature", "true")
     data = run(root, tmp_path / "out")["data"]
-    assert [(spot["path"], spot["commits"], spot["isUntested"]) for spot in data["hotSpots"]] == [("src/words/main.py", 3, True)]
+    assert [(spot["path"], spot["commits"]) for spot in data["hotSpots"]] == [("src/words/main.py", 3)]
     assert data["history"] == {"commits": 3, "whyNot": ""}
     assert not proof.exists()
 

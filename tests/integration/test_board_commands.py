@@ -21,7 +21,7 @@ def test_tasks_are_added_shown_and_drawn(tmp_path: Path) -> None:
     assert "Task 1 is recorded: Fix the parser" in first.stdout
     assert "next  remit research 1" in first.stdout
     second = remit_json(tmp_path, "task", "-", "--depends", "1", stdin="From a file.\nWith more.\n")
-    assert (second["task_number"], second["title"], second["dry_run"]) == (2, "From a file", False)
+    assert (second["task_number"], second["title"]) == (2, "From a file")
     assert remit_json(tmp_path, "board")["tasks"][1]["waits_for"] == [1]
     drawn = remit(tmp_path, "board", "--svg", "a.svg", "--html", "a.html")
     assert drawn.stdout == "a.svg: 2 tasks\na.html: 2 tasks\n"
@@ -45,7 +45,7 @@ def test_tasks_are_added_shown_and_drawn(tmp_path: Path) -> None:
         (("task", "--sync", "--priority", "high"), "--priority is for recording"),
         (("task", "--abandon", "1,99999999999999999999", "--reason", "x"), "This project has no board yet."),
         (("review", "9" * 5000), "Task number must be an integer. Got: 999"),
-        (("task", "--review", "7", "--dry-run"), "Task 7 not found"),
+        (("task", "--review", "7"), "Task 7 not found"),
         (("board", "--svg", "-", "--html", "-"), "Only one of --svg -, --html - and --json can go to stdout."),
         (("board", "--status", "x"), "Unknown status 'x'."),
         (("board", "show"), "Task number must be an integer. Got: show"),

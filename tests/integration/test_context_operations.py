@@ -1,4 +1,4 @@
-"""A context behaves the same on the event loop, on a thread, in a process, and in an attached process."""
+"""A context behaves the same on the event loop, on a thread, and in a process."""
 
 from pathlib import Path
 from typing import Any
@@ -6,27 +6,16 @@ from typing import Any
 import context_agents as agents
 import pytest
 
-from remit import Context, Remit, agent
+from remit import Remit
 
 CALL: dict[str, Any] = {"word": "w", "task": {"title": "A title", "colour": "red"}, "budget": {"tokens": 10}}
 
 
-@agent("lends", timeout=60)
-async def lends(ctx: Context, name: str) -> str:
-    """Opens a Remit inside an agent: it attaches, and its agents are served over the connection."""
-    async with Remit.open("/", agents=[agents.inline, agents.thread]) as attached:
-        return (await attached.delegate(name, **CALL)).session_id
-
-
-@pytest.mark.parametrize("name", ["inline", "thread", "process", "process-blocking", "lent inline", "lent thread"])
+@pytest.mark.parametrize("name", ["inline", "thread", "process", "process-blocking"])
 async def test_every_operation_works_in_every_context(tmp_path: Path, name: str) -> None:
-    own = [] if name.startswith("lent") else [agents.inline, agents.thread, agents.process, agents.process_blocking]
-    async with Remit.open(tmp_path, agents=[agents.echo, lends, *own]) as remit:
-        if own:
-            result = await remit.delegate(name, **CALL)
-        else:
-            lent = await remit.delegate("lends", name=name.removeprefix("lent "))
-            result = (await remit.describe(lent.data)).result
+    own = [agents.inline, agents.thread, agents.process, agents.process_blocking]
+    async with Remit.open(tmp_path, agents=[agents.echo, *own]) as remit:
+        result = await remit.delegate(name, **CALL)
         assert result.ok, result
         session_id = result.session_id
         assert result.data == {

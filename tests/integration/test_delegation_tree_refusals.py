@@ -207,3 +207,21 @@ async def test_owner_with_another_protocol_version_is_refused(owner: Remit, tmp_
     owner.register(attaches)
     monkeypatch.setattr(attach_server, "VERSION", 99)
     assert (await owner.delegate("attaches")).data == "refused"
+
+
+async def test_agents_that_only_the_attached_program_has_are_refused(project: Path) -> None:
+    @agent("mine")
+    async def mine() -> str:
+        return "never"
+
+    @agent("brings")
+    async def brings() -> str:
+        async with Remit.open("/", agents=[mine, agent("echo")(mine.function)]) as inner:
+            with pytest.raises(Misused, match="opened by an agent uses the agents of its tree"):
+                inner.register(agent("late")(mine.function))
+            with pytest.raises(Misused, match="mine exists only in this process"):
+                await inner.delegate("mine")
+            return str((await inner.delegate("echo", word="the owner's")).data)
+
+    async with Remit.open(project, agents=[brings]) as remit:
+        assert (await remit.delegate("brings")).data == "the owner's"

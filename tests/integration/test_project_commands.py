@@ -1,6 +1,5 @@
 """Command files of a project at the command line."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -49,6 +48,6 @@ def test_command_file_is_found_by_the_root_option(
 ) -> None:
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     assert remit("fix", "it").code == 2
-    ran = remit("fix", "it", "--root", str(project), "--dry-run", "--json")
+    ran = remit("fix", "it", "--root", str(project))
     assert ran.code == 0
-    assert json.loads(ran.stdout)["text"] == "Fix it!"
+    assert "Fix it!" in ran.stdout

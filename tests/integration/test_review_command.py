@@ -11,7 +11,7 @@ import pytest
 from remit import Board, Context, Misused, Outcome, Remit, ReviewRequest, Task, agent, load_settings
 from remit import TaskStatus as Status
 from remit import review_work as review
-from remit.board.review import dry_run_review
+from remit.board.review import check
 from remit.board.reviewer import change_of_path
 from remit.board.task import slug_of
 from support.boards import board_with
@@ -52,10 +52,6 @@ def reviewer_with(findings: Any, report: str = "# Review\n\n- src/a.py:3 The fil
 async def run_review(root: Path, *agents: Any, **asked: Any) -> Outcome:
     async with Remit.open(root, agents=list(agents)) as remit:
         return await review(remit, Board(root), ReviewRequest(**asked))
-
-
-def no_agent(_name: str) -> None:
-    return None
 
 
 def task(number: int, title: str, **more: Any) -> Task:
@@ -142,7 +138,7 @@ async def test_review_without_a_report_fails(project: Path) -> None:
 def test_unknown_task_or_path_is_refused(project: Path, asked: dict[str, Any], words: str) -> None:
     board_with(project, task(4, "Run it"))
     with pytest.raises(Misused, match=words):
-        dry_run_review(Board(project), load_settings(project), no_agent, ReviewRequest(**asked))
+        check(Board(project), load_settings(project), ReviewRequest(**asked))
 
 
 def deadline() -> float:

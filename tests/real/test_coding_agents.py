@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_harness import CLAUDE, CODERS, CODEX, OPENCODE, OPENCODE_ACP, Coder, Harness, need, open_harness
+from real_harness import CLAUDE, CODERS, CODEX, OPENCODE, Coder, Harness, need, open_harness
 
 from remit import EventKind, Limits, Return
 from remit.testing import Call, Fail, ModelRequest, Reply, Say, Silence, valid_return
@@ -63,8 +63,7 @@ async def test_result_is_valid_and_prose_is_repaired_in_the_same_session(coder: 
             assert result.status == "completed", explain(result, harness)
         assert result.summary == "Found three things. They are written down."
         assert ("report.md", len("three findings")) in [(artifact.path, artifact.size) for artifact in result.artifacts]
-        # The protocol reports the size of the context, not the tokens of each request of the turn.
-        assert record.tokens >= (540 if coder.kind == "acp" else 870), "tokens reported by the model service are counted"
+        assert record.tokens >= 870, "tokens reported by the model service are counted"
         assert "Look around and write a report." in harness.models.requests[0].text
         assert harness.models.requests[0].text.count(result.session_id) >= 1
         again = harness.models.requests[-1]
@@ -265,7 +264,7 @@ async def test_session_returns_its_result_at_the_soft_deadline(coder: Coder, tmp
         assert "Take your time." in asked.text
 
 
-@pytest.mark.parametrize("coder", [CLAUDE, CODEX, OPENCODE, OPENCODE_ACP], ids=lambda coder: coder.name.replace(" ", "-"))
+@pytest.mark.parametrize("coder", CODERS, ids=lambda coder: coder.name.replace(" ", "-"))
 async def test_stopped_coding_agent_resumes_in_its_own_session(coder: Coder, tmp_path: Path) -> None:
     """`resume=` continues the recorded session of the vendor."""
     need(coder)
@@ -301,17 +300,17 @@ async def test_tool_outside_the_allow_list_is_denied_and_recorded(tmp_path: Path
         assert decisions == ["denied"], (result, harness.models.faults)
 
 
-async def test_project_settings_do_not_widen_the_allow_list_of_opencode_over_acp(tmp_path: Path) -> None:
+async def test_project_settings_do_not_widen_the_allow_list_of_opencode(tmp_path: Path) -> None:
     """Any clone may contain such settings, and opencode prefers settings of one agent over general ones."""
-    need(OPENCODE_ACP)
+    need(OPENCODE)
     generous = {
         "permission": {"*": "ask", "bash": {"*": "allow"}},
         "default_agent": "theirs",
         "agent": {"build": {"permission": {"bash": "allow"}}, "theirs": {"mode": "primary", "permission": {"*": "allow"}}},
     }
-    script = [OPENCODE_ACP.shell("printf 'bad' > bad.txt"), Reply(lambda request: Say(valid_return(request)))]
+    script = [OPENCODE.shell("printf 'bad' > bad.txt"), Reply(lambda request: Say(valid_return(request)))]
     async with open_harness(tmp_path, script) as harness:
-        harness.cast("one", OPENCODE_ACP, allow=["read"])
+        harness.cast("one", OPENCODE, allow=["read"])
         (harness.project / "opencode.json").write_text(json.dumps(generous))
         async with harness.open() as remit:
             result = await remit.delegate("one", task="Write a file.", timeout=90)
@@ -321,7 +320,7 @@ async def test_project_settings_do_not_widen_the_allow_list_of_opencode_over_acp
         assert decisions == ["denied"], (result, harness.models.faults)
 
 
-@pytest.mark.parametrize("coder", [CLAUDE, OPENCODE_ACP], ids=lambda coder: coder.name.replace(" ", "-"))
+@pytest.mark.parametrize("coder", [CLAUDE, OPENCODE], ids=lambda coder: coder.name.replace(" ", "-"))
 async def test_instructions_never_trigger_a_project_command(coder: Coder, tmp_path: Path) -> None:
     """A command runs programs without approval, and an agent file that begins with its name would call it."""
     need(coder)

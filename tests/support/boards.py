@@ -4,7 +4,6 @@ from pathlib import Path
 
 from remit import Board, BoardState, Task
 from remit.board.claims import claim
-from remit.board.command_lifecycle import dry_run_implement
 from remit.board.implement import comment_on_work, merge_work
 from remit.board.parallel import implement_each, ready_tasks
 from remit.board.plans import read_plan
@@ -12,7 +11,7 @@ from remit.board.task_landing import LandingOptions, remove_landed
 from remit.board.todo import draw
 
 __all__ = [
-    "LandingOptions", "board_with", "claim", "comment_on_work", "draw", "dry_run_implement", "implement_each", "merge_work", "read_plan",
+    "LandingOptions", "board_with", "claim", "comment_on_work", "draw", "implement_each", "merge_work", "read_plan",
     "ready_tasks", "remove_landed",
 ]  # fmt: skip
 

@@ -1,30 +1,27 @@
-"""The attached side: a process that an agent started delegates through the owner of its tree, and lends it its own agents."""
+"""The attached side: a process that an agent started delegates through the owner of its tree, to the owner's agents."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from remit.agents.attach_server import MAX_FRAME_BYTES, VERSION
 from remit.agents.directory import Directory
-from remit.agents.function import spec_from_wire, spec_to_wire
-from remit.agents.remote_context import RemoteBackend, RemoteHandle
-from remit.agents.rpc import Connection, Handler, error_to_wire
-from remit.core.agents import AgentSpec, is_built_in
+from remit.agents.function import spec_from_wire
+from remit.agents.remote_context import RemoteHandle
+from remit.agents.rpc import Calls, Connection, Handler
+from remit.core.agents import AgentSpec
 from remit.core.context import Context, Handle
-from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.ids import REFUSED, UNSET, decode
 from remit.core.jsonable import to_jsonable
-from remit.core.ports import AgentPort, Store
+from remit.core.ports import Store
 from remit.core.request import Request
 from remit.core.result import Return
-from remit.runtime.deps import CURRENT, LENT
+from remit.runtime.deps import CURRENT
 from remit.stores.sqlite import open_read_only
 from remit.system.threads import off_loop
 from remit.system.unix_sockets import connect_to, peer_of
-
-if TYPE_CHECKING:
-    from remit.runtime.engine import Engine
 
 CONNECT_SECONDS = 5.0
 HELLO_SECONDS = 10.0
@@ -63,18 +60,15 @@ class _NoRecord:
         )
 
 
-class Attachment(Handler):
+class Attachment:
     """The connection to the owner, and the facts of its project."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._runs: dict[int, RemoteBackend] = {}
-        self._own: dict[str, AgentPort] = {}
-        self.connection = Connection(self, self._spawn, max_frame_bytes=MAX_FRAME_BYTES)
+        self._only_here: frozenset[str] = frozenset()
+        """Agents of this program that the owner does not have."""
+        self.connection = Connection(Handler(), asyncio.create_task, max_frame_bytes=MAX_FRAME_BYTES)
         self.facts: Mapping[str, Any] = {}
         self._store: Store | None = None
-        self._engine: Engine | None = None
-        """The owner's engine, if it is in this process."""
 
     @property
     def root(self) -> Path:
@@ -89,9 +83,6 @@ class Attachment(Handler):
                 advice=f"Use the same version in both. {UNSET}",
             )
         self.facts = facts
-        current = CURRENT.get()
-        if current is not None and current.engine.owner.owner_id == facts["owner_id"]:
-            self._engine = current.engine
 
     def open_store(self) -> Store:
         """The owner's record, read only."""
@@ -106,38 +97,19 @@ class Attachment(Handler):
         return self._store is not None
 
     async def close(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=1.0)
         await self.connection.close()
         if self._store is not None:
             await off_loop(self._store.close)
 
     # ---- agents
 
-    def directory(self, own: Directory, given: Iterable[str]) -> Directory:
-        """The owner's agents, plus own agents with other names. Agents that the program passes itself (`given`) are not replaced."""
-        both = Directory(lambda agent: agent)
-        theirs = {spec.name: spec for spec in map(spec_from_wire, self.facts["agents"])}
-        brought = set(given)
-        for name in own.registered():  # built-in agents are not loaded just to be skipped
-            agent = own.find(name)
-            assert agent is not None
-            if is_built_in(agent.spec):
-                continue  # the owner's agents apply to all: agents that it disabled must not be added this way
-            if name not in theirs or (name in brought and _function_of(agent.spec) != _function_of(theirs[name])):
-                self.lend(both, agent)
-        for name, spec in theirs.items():
-            if name not in self._own:
-                both.register(OwnersAgent(spec))
-        both.add_problems(own.problems)
-        return both
-
-    def lend(self, directory: Directory, agent: AgentPort) -> None:
-        """Let the owner delegate to it."""
-        directory.register(agent)
-        self._own[agent.spec.name] = agent
+    def directory(self, given: Collection[str]) -> Directory:
+        """The owner's agents. `given`: the agents that the program passes itself, which only the owner's agents of that name replace."""
+        directory = Directory(lambda agent: agent)
+        for spec in map(spec_from_wire, self.facts["agents"]):
+            directory.register(OwnersAgent(spec))
+        self._only_here = frozenset(given) - set(directory.registered())
+        return directory
 
     # ---- delegating
 
@@ -152,56 +124,21 @@ class Attachment(Handler):
         nodes: list[dict[str, Any]] = await self.connection.calls.call("cancel", {"session_id": session_id, "reason": reason})
         return nodes
 
-    def _caller(self) -> Any:
-        """Inside a lent agent, delegations belong to that agent. In any other agent the connection would bypass its limits."""
-        lent = LENT.get()
-        if isinstance(lent, RemoteBackend) and lent.calls is self.connection.calls:
-            return lent
+    def _caller(self) -> Calls:
+        """In another agent than the one that attached, the connection would bypass its limits."""
         current = CURRENT.get()
-        here = lent.delegation if lent is not None else None if current is None else current.delegation
-        if here is not None and here.session_id != self.facts["session_id"]:
-            raise not_yours(here.agent)
+        if current is not None and current.delegation.session_id != self.facts["session_id"]:
+            raise not_yours(current.delegation.agent)
         return self.connection.calls
 
     def _body_of(self, request: Request) -> dict[str, Any]:
-        body: dict[str, Any] = {"request": to_jsonable(request.to_dict())}
-        own = self._own.get(request.agent)
-        if own is not None:
-            fault = None
-            try:
-                own.check(dict(request.parameters))
-            except RemitError as error:
-                fault = error_to_wire(error)
-            body["borrow"] = {"spec": spec_to_wire(own.spec), "fault": fault}
-        return body
-
-    # ---- `rpc.Handler`
-
-    async def answer(self, run: int, name: str, body: dict[str, Any]) -> Any:
-        """The owner asks this process to execute a lent agent."""
-        if name != "perform" or body.get("agent") not in self._own:
-            raise Misused(f"An attached process has no {name!r}.")
-        agent = self._own[body["agent"]]
-        backend = self._runs[run] = RemoteBackend(self.connection.calls, run, body["facts"])
-        session_id = backend.delegation.session_id
-        # Only in the context of this task: other delegations of the agent are its children as well.
-        LENT.set(backend)
-        CURRENT.set(None if self._engine is None else self._engine.find(session_id))
-        try:
-            arguments = agent.check(dict(backend.delegation.parameters))
-            return to_jsonable(await agent.perform(backend.context(), arguments))
-        finally:
-            del self._runs[run]
-
-    def refused(self, run: int, error: RemitError) -> None:
-        if run in self._runs:
-            self._runs[run].refuse(error)
-
-    def _spawn(self, coroutine: Any) -> "asyncio.Task[None]":
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        if request.agent in self._only_here:
+            raise Misused(
+                f"{request.agent} exists only in this process, which belongs to the tree of the project {self.root}.",
+                code="INVALID_TARGET",
+                advice="Declare it in that project, e.g. in .remit/agents, or call the function itself.",
+            )
+        return {"request": to_jsonable(request.to_dict())}
 
 
 async def attach(token: str) -> Attachment:
@@ -240,8 +177,3 @@ async def _connect(connection: Connection, path: Path) -> None:
             advice=f"Check that process. {UNSET}",
         )
     await connection.connect(sock)
-
-
-def _function_of(spec: AgentSpec) -> str:
-    """The function name: the same function has another module name where it is loaded again."""
-    return spec.source.rpartition(":")[2]

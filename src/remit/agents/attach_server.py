@@ -1,8 +1,8 @@
 """Attached processes: one delegation tree across processes.
 
 The owner of a tree listens on a socket and issues a token for each running delegation on demand. A process that opens a `Remit` with a
-token is *attached*: its delegations run in the owner's engine as children of the token's delegation, and it may lend its own agents. So
-depth, path, deadline, budget, slots, cancellation and record work unchanged: it is the same code. The other end is `agents.attach_client`.
+token is *attached*: its delegations run in the owner's engine as children of the token's delegation. So depth, path, deadline, budget,
+slots, cancellation and record work unchanged: it is the same code. The other end is `agents.attach_client`.
 """
 
 import asyncio
@@ -11,26 +11,22 @@ import hmac
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from remit.agents.function import spec_from_wire
-from remit.agents.remote_context import ContextService, as_failed, blocking_answers
-from remit.agents.rpc import Connection, ConnectionLost, Handler, error_from_wire
-from remit.agents.thread import wait_stopped
-from remit.core.agents import AgentSpec, Isolation, agent_name, is_built_in
-from remit.core.context import Context
+from remit.agents.remote_context import ContextService
+from remit.agents.rpc import Connection, Handler
+from remit.core.agents import Isolation
 from remit.core.delegation import Delegation
-from remit.core.errors import AgentCrashed, ErrorInfo, Failed, Misused, Refused, RemitError, Unavailable
+from remit.core.errors import ErrorInfo, Refused, RemitError, Unavailable
 from remit.core.ids import REFUSED, UNSET, decode, new_token
-from remit.core.ports import AgentPort, Store
-from remit.runtime.deps import CURRENT, Agents, RuntimeDeps
+from remit.core.ports import Store
+from remit.runtime.deps import RuntimeDeps
 from remit.runtime.engine import Engine
 from remit.runtime.local_context import LocalRun
-from remit.system.processes import FORK_SERVER, look, mark_of, marker, process_start
+from remit.system.processes import FORK_SERVER, look, mark_of, marker
 from remit.system.threads import off_loop
 from remit.system.unix_sockets import Peer, listen_at, peer_of
 
@@ -38,16 +34,12 @@ HELLO_BYTES = 32 * 1024
 HELLO_SECONDS = 5.0
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 """Largest message of an admitted process. A larger result is on record."""
-VERSION = 3
-KILL_SECONDS = 0.25
-"""Time beyond the grace period that a lender may need to kill its own process."""
+VERSION = 4
 LASTING = frozenset({"delegate", "start", "gather"})
 """A lost connection is not a cancellation: these continue, and their results are on record."""
 CONNECTIONS_AT_ONCE = 1024
 UNKNOWN_AT_ONCE = 64
 """Maximum unauthenticated connections; the oldest is closed for a new one."""
-_LENT = "an attached process"
-"""Source of a lent agent, whatever its declaration says: it is never a built-in agent."""
 REFUSALS_NOTED = 5
 """How often a refused token is noted on its delegation."""
 
@@ -67,15 +59,11 @@ class AttachServer:
         loop: asyncio.AbstractEventLoop,
         run_folder: Path,
         project: str,
-        kill_grace_seconds: float,
     ) -> None:
         """`facts`: facts about the project for attached processes."""
         self.engine = engine
         self.deps = deps
         self.facts = facts
-        self.kill_grace_seconds = kill_grace_seconds
-        self.performers: WeakKeyDictionary[LocalRun, tuple[int, str]] = WeakKeyDictionary()
-        """Attached processes (pid and start) that execute delegations; this process or its workers execute the others."""
         self._store = store
         self._tokens: WeakKeyDictionary[LocalRun, str] = WeakKeyDictionary()
         self._mark_prefix = marker(project, engine.owner.owner_id)
@@ -150,7 +138,7 @@ class AttachServer:
         given = self._tokens.get(running)
         if given is None or not hmac.compare_digest(given, text):
             raise self._note(running, peer, "altered: its secret is not the one that was given out")
-        if not await off_loop(self._is_process_of, peer.pid, running, self.performers.get(running)):
+        if not await off_loop(self._is_process_of, peer.pid, running):
             raise self._note(running, peer, "used outside the processes of its delegation")
         if len(self._admitted) >= CONNECTIONS_AT_ONCE:
             for ended in [one for one in self._admitted if one.has_ended]:
@@ -176,13 +164,11 @@ class AttachServer:
                 advice="Cancel what was delegated in this tree; a person cancels the rest with `remit cancel`.",
             )
 
-    def _is_process_of(self, pid: int, running: LocalRun, performer: tuple[int, str] | None) -> bool:
-        """Whether a process may act for the delegation; `performer`: the attached process that executes it. Blocking: reads /proc."""
+    def _is_process_of(self, pid: int, running: LocalRun) -> bool:
+        """Whether a process may act for the delegation. Blocking: reads /proc."""
         ancestors = _ancestors(pid)
         if ancestors is None:
             return False
-        if performer is not None:
-            return performer[0] in ancestors and process_start(performer[0]) == performer[1]
         session_id = _session_of(ancestors, self._mark_prefix)
         if session_id is None:
             return running.agent.spec.isolation is not Isolation.PROCESS
@@ -211,46 +197,40 @@ def _refused(what: str) -> Refused:
 
 
 class AttachedProcess(Handler):
-    """One connection: it must present a token, then it delegates on behalf of its delegation and of the agents it lends."""
+    """One connection: it must present a token, then it delegates on behalf of its delegation."""
 
     def __init__(self, server: AttachServer) -> None:
         self.server = server
-        self._services: dict[int, CallerService] = {}
-        """By run number; 0 is the delegation of the token."""
-        self._runs = 0
+        self._running: LocalRun | None = None
+        """The delegation of its token, once it presented that."""
+        self._service: ContextService | None = None
         self.connection = Connection(self, server.engine.spawn, max_frame_bytes=MAX_FRAME_BYTES, lasting=LASTING)
         self.connection.limit_frames(HELLO_BYTES)
         self._timer = asyncio.get_running_loop().call_later(HELLO_SECONDS, self._give_up)
-        self.pid: int | None = None
 
     @property
     def has_ended(self) -> bool:
         """Whether its delegation has ended; then no calls are answered."""
-        return 0 in self._services and self._services[0].running.is_settled
+        return self._running is not None and self._running.is_settled
 
     # ---- `rpc.Handler`
 
-    async def answer(self, run: int, name: str, body: dict[str, Any]) -> Any:
-        if not self._services:
+    async def answer(self, name: str, body: dict[str, Any]) -> Any:
+        if self._running is None or self._service is None:
             return await self._hello(name, body)
         if name == "cancel":
-            caller, session_id = self._services[0].running.delegation, str(body.get("session_id"))
+            caller, session_id = self._running.delegation, str(body.get("session_id"))
             await self.server.require_same_tree(caller, session_id)
             return await self.server.engine.cancel(session_id, str(body.get("reason") or ""), f"{caller.agent} ({caller.session_id})")
-        return await self._service(run).answer(name, body)
+        return await self._service.answer(name, body)
 
-    def take(self, run: int, name: str, body: dict[str, Any]) -> None:
-        self._service(run).take(name, body)
+    def take(self, name: str, body: dict[str, Any]) -> None:
+        if self._service is not None:
+            self._service.take(name, body)
 
     def lost(self, fault: str) -> None:
         self._timer.cancel()
         self.server.forget(self)
-
-    def _service(self, run: int) -> "CallerService":
-        service = self._services.get(run)
-        if service is None:
-            raise Misused("That run has ended.")
-        return service
 
     def _give_up(self) -> None:
         if self.connection.is_answering:  # it presented its token, which is being checked
@@ -270,116 +250,9 @@ class AttachedProcess(Handler):
             asyncio.get_running_loop().call_later(0.2, self.connection.cut)  # after it has received the reason
             raise
         self._timer.cancel()
-        self.pid = peer.pid
         self.connection.limit_frames(MAX_FRAME_BYTES)
-        self._services[0] = CallerService(running, self)
+        self._running, self._service = running, ContextService(running.ctx.backend)
         return {"version": VERSION, "session_id": running.delegation.session_id, **self.server.facts()}
-
-    # ---- runs of agents that it lends
-
-    @contextlib.contextmanager
-    def performing(self, running: LocalRun) -> Iterator[int]:
-        """A new run number, answered until the block ends."""
-        if self.pid is not None:
-            self.server.performers[running] = (self.pid, process_start(self.pid) or "")
-        self._runs += 1
-        number = self._runs
-        self._services[number] = CallerService(running, self)
-        try:
-            yield number
-        finally:
-            self._services.pop(number, None)
-
-
-class CallerService(ContextService):
-    """Calls on behalf of one delegation: the operations of its context, and delegation to lent agents."""
-
-    def __init__(self, running: LocalRun, process: AttachedProcess) -> None:
-        super().__init__(running.ctx.backend)
-        self.running = running
-        self._process = process
-
-    async def answer(self, name: str, body: Mapping[str, Any], target: Any = None, **more: Any) -> Any:
-        if name in ("delegate", "start") and body.get("borrow") is not None:
-            target, more = self.running, {"deps": self._deps_with_lent(body.get("request"), body["borrow"])}
-            body = {key: value for key, value in body.items() if key != "borrow"}
-        return await super().answer(name, body, target, **more)
-
-    def _deps_with_lent(self, request: object, borrow: object) -> RuntimeDeps:
-        """The dependencies with an agent of the attached process added, for this request only."""
-        if not isinstance(borrow, Mapping) or not isinstance(request, Mapping):
-            raise Misused("A lent agent needs a declaration.")
-        server = self._process.server
-        spec = spec_from_wire(borrow.get("spec"))
-        name = agent_name(str(request.get("agent")))
-        if (known := server.deps.agents.find(name)) is not None and is_built_in(known.spec):
-            raise Misused(f"{name} is a built-in agent and cannot be replaced.", advice="Give your agent another name.")
-        fault = error_from_wire(borrow["fault"]) if borrow.get("fault") else None
-        is_process = spec.isolation is Isolation.PROCESS
-        # Like an agent on a thread, it can be asked to stop and be abandoned. After a crash it is unavailable.
-        isolation = spec.isolation if is_process else Isolation.THREAD
-        spec = replace(spec, name=name, resumable=False, acts_for_caller=False, isolation=isolation, source=_LENT)
-        grace = server.kill_grace_seconds + (KILL_SECONDS if is_process else 0.0)
-        if server.deps.agents.find(spec.name) is None:
-            server.engine.limit_slots(spec.name, spec.slots, is_default=True)
-        return server.deps._replace(agents=ExtendedDirectory(LentAgent(spec, self._process, fault, grace), server.deps.agents))
-
-
-class ExtendedDirectory:
-    """A directory with one additional agent, which takes precedence."""
-
-    def __init__(self, agent: AgentPort, agents: Agents) -> None:
-        self._agent = agent
-        self._agents = agents
-
-    def find(self, name: str) -> AgentPort | None:
-        return self._agent if name == self._agent.spec.name else self._agents.find(name)
-
-    def names(self) -> Sequence[str]:
-        return (*self._agents.names(), self._agent.spec.name)
-
-
-class LentAgent:
-    """An agent of an attached process, executed there."""
-
-    __slots__ = ("_fault", "_grace_seconds", "_process", "spec")
-
-    def __init__(self, spec: AgentSpec, process: AttachedProcess, fault: RemitError | None, grace_seconds: float) -> None:
-        self.spec = spec
-        self._process = process
-        self._fault = fault
-        """The fault of the parameters: only the attached process can check them."""
-        self._grace_seconds = grace_seconds
-
-    def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        if self._fault is not None:
-            raise self._fault
-        return parameters
-
-    async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
-        backend, process, running = ctx.backend, self._process, CURRENT.get()
-        assert running is not None
-        with process.performing(running) as run:
-            # Its loop must not wait for answers: those of blocking calls are sent ahead.
-            facts = backend.facts().to_dict() | blocking_answers(backend)
-            body = {"agent": self.spec.name, "facts": facts}
-            number, future = process.connection.calls.begin("perform", body, run)
-            answer = asyncio.wrap_future(future)
-            try:
-                return await asyncio.shield(answer)
-            except asyncio.CancelledError:
-                process.connection.calls.cancel(number)
-                await wait_stopped(answer, backend, f"{self.spec.name} in process {process.pid}", self._grace_seconds)
-                raise
-            except ConnectionLost:
-                raise AgentCrashed(
-                    f"The process {process.pid} that performed {self.spec.name} has ended or closed the connection.",
-                    advice="Check how the process that lent it ended.",
-                ) from None
-            except (Failed, Misused):
-                raise
-            except RemitError as error:
-                raise as_failed(error) from None
 
 
 # ---- whether a process belongs to a delegation

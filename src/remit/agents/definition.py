@@ -30,8 +30,6 @@ class Kind(StrEnum):
 
     COMMAND = "command"
     """Any command: prompt in, text out."""
-    ACP = "acp"
-    """A command that speaks the Agent Client Protocol on its standard input and output."""
     CLAUDE = "claude"
     CODEX = "codex"
     OPENCODE = "opencode"
@@ -50,6 +48,11 @@ class Kind(StrEnum):
 
 
 REMOTE_KINDS = (Kind.GRPC, Kind.A2A)
+REMOVED_KINDS = {
+    "acp": 'kind = "acp" was removed: use kind = "claude", "codex" or "opencode"; for any other agent a command that takes the prompt, '
+    'e.g. command = ["gemini", "--prompt", "{prompt}"]'
+}
+"""Kinds of earlier versions, and what replaces them."""
 EXECUTORS_GROUP = "remit.executors"
 """Entry points of packages that add kinds of agents."""
 
@@ -121,6 +124,8 @@ def _known_requirements(requires: Words) -> Words:
 def _known_kind(kind: Any) -> Any:
     if kind is None or kind in tuple(Kind):
         return kind and Kind(kind)
+    if kind in REMOVED_KINDS:
+        raise ValueError(REMOVED_KINDS[kind])
     added = [entry.name for entry in offered(EXECUTORS_GROUP)]
     if kind not in added:
         known = (*map(str, Kind), *added)
@@ -317,7 +322,7 @@ class DefinitionTable(BaseModel):
             yield f'kind = "{kind}" needs its address: {kind} = "…"'
         if None not in (self.grpc, self.a2a):
             yield "grpc, a2a: an agent has one address"
-        if kind in (Kind.COMMAND, Kind.ACP) and not self.command:
+        if kind is Kind.COMMAND and not self.command:
             yield f'kind = "{kind}" needs a command'
         if kind is Kind.GROUP and (not self.group or len(set(self.group)) != len(self.group)):
             yield "group: name its members, each once"

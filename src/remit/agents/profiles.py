@@ -89,7 +89,7 @@ def _kind_of(name: str) -> str | None:
 
 # ---- profiles
 
-EXECUTING_KINDS = (Kind.CLAUDE, Kind.CODEX, Kind.OPENCODE, Kind.ACP)
+EXECUTING_KINDS = (Kind.CLAUDE, Kind.CODEX, Kind.OPENCODE)
 """Default executors of profiles, in order. A command is used only if named: it may be anything."""
 INHERIT = "inherit"
 BUILT_IN = "built-in"

@@ -3,7 +3,6 @@
 The table is derived from `ContextOperations`: this module only defines how values of each type are encoded."""
 
 import asyncio
-import contextlib
 import functools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -148,12 +147,6 @@ class Operation(NamedTuple):
 OPERATIONS = {name: Operation.of(name, method) for name, method in vars(ContextOperations).items() if not name.startswith("_")}
 
 
-def blocking_answers(backend: ContextBackend) -> dict[str, Any]:
-    """The replies of blocking operations, except facts, for a process that must not block to ask for them."""
-    asked = [one for name, one in OPERATIONS.items() if one.is_blocking and name not in ContextFacts._fields]
-    return {one.name: one.reply.encode(getattr(backend, one.name)()) for one in asked}
-
-
 @functools.cache
 def facts_reader() -> TypeAdapter[ContextFacts]:
     """Takes some milliseconds to make: a fork server makes it before it forks."""
@@ -166,12 +159,10 @@ def facts_reader() -> TypeAdapter[ContextFacts]:
 class RemoteBackend:
     """A context backend over a connection; the operations come from the table.
 
-    A notification is not answered: if it was refused, the next operation raises the refusal. An attached process must not block its loop
-    for an answer (its owner may run on the same loop), so it gets the answers to blocking calls (`blocking_answers`) with its facts."""
+    A notification is not answered: if it was refused, the next operation raises the refusal."""
 
-    def __init__(self, calls: Calls, run: int, facts: Mapping[str, Any]) -> None:
+    def __init__(self, calls: Calls, facts: Mapping[str, Any]) -> None:
         self.calls = calls
-        self.run = run
         self.answers = dict(facts)
         known = facts_reader().validate_python({name: facts[name] for name in ContextFacts._fields})
         self.delegation, self.root, self.workspace, self.repair, self.saved, _ = known
@@ -216,11 +207,7 @@ class RemoteBackend:
 
     async def call(self, name: str, body: dict[str, Any]) -> Any:
         self._raise_refusal()
-        value = await self.calls.call(name, body, self.run)
-        if "budget" in self.answers:
-            with contextlib.suppress(RemitError):
-                self.answers["budget"] = await self.calls.call("budget", {}, self.run)
-        return value
+        return await self.calls.call(name, body)
 
     async def _call(self, operation: Operation, *arguments: Any) -> Any:
         value = await self.call(operation.name, operation.encode(arguments))
@@ -228,12 +215,12 @@ class RemoteBackend:
 
     def _notify(self, operation: Operation, *arguments: Any) -> None:
         self._raise_refusal()
-        self.calls.notify(operation.name, operation.encode(arguments), self.run)
+        self.calls.notify(operation.name, operation.encode(arguments))
 
     def _ask(self, operation: Operation) -> Any:
         if operation.name in self.answers:
             return operation.reply.decode(self.answers[operation.name])
-        return operation.reply.decode(self.calls.call_blocking(operation.name, {}, self.run))
+        return operation.reply.decode(self.calls.call_blocking(operation.name, {}))
 
     def _raise_refusal(self) -> None:
         refusal, self._refusal = self._refusal, None
@@ -286,14 +273,13 @@ class ContextService:
             **(more or {}),
         }
 
-    async def answer(self, name: str, body: Mapping[str, Any], target: Any = None, **more: Any) -> Any:
-        """Raises only remit errors. `target`: called instead of the backend, with `more` arguments."""
+    async def answer(self, name: str, body: Mapping[str, Any]) -> Any:
+        """Raises only remit errors."""
         try:
             if name in self._more:
                 return await self._more[name](**body)
             operation = _operation(name)
-            arguments = operation.decode(body)
-            value = getattr(target or self._backend, name)(*arguments, **more)
+            value = getattr(self._backend, name)(*operation.decode(body))
             if operation.is_async:
                 value = await value
             if operation.returns_handle:
@@ -309,8 +295,7 @@ class ContextService:
         if not operation.is_notification:
             raise Misused(f"{name} must be called: it has an answer.")
         try:
-            arguments = operation.decode(body)
-            getattr(self._backend, name)(*arguments)
+            getattr(self._backend, name)(*operation.decode(body))
         except Exception as error:  # noqa: BLE001 - as above
             raise _remit_error(error) from None
 

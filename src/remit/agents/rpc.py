@@ -1,11 +1,10 @@
 """Calls between two processes of a delegation tree: a worker and its Remit process, an attached process and the owner of its tree.
 
 Messages are frames of JSON (`system.framing`), the same in both directions:
-  call    id, run, name, body    answered by a `reply` with the same id and a `value` or an `error`
-  notify  run, name, body        not answered, but `refused` (run, error) when it fails
-  cancel  id                     withdraws a call
-`run` numbers the delegation that a message is about. The other side is not trusted: a malformed message ends the connection, and no
-message raises here.
+  call    id, name, body    answered by a `reply` with the same id and a `value` or an `error`
+  notify  name, body        not answered, but `refused` (error) when it fails
+  cancel  id                withdraws a call
+The other side is not trusted: a malformed message ends the connection, and no message raises here.
 """
 
 import asyncio
@@ -94,14 +93,14 @@ class Calls:
         self._pending: dict[int, Future[Any]] = {}
         self.is_lost = False
 
-    def begin(self, name: str, body: dict[str, Any], run: int = 0) -> tuple[int, "Future[Any]"]:
+    def begin(self, name: str, body: dict[str, Any]) -> tuple[int, "Future[Any]"]:
         """The number of the call, to cancel it, and its reply."""
         number = next(self._numbers)
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()  # cancelling a waiter does not cancel the call: `cancel` does
         self._pending[number] = future
         try:
-            self._send({"k": "call", "id": number, "run": run, "name": name, "body": body})
+            self._send({"k": "call", "id": number, "name": name, "body": body})
         except FrameTooLarge as error:
             del self._pending[number]
             raise Misused(f"The message is too large: {error}") from None
@@ -109,19 +108,19 @@ class Calls:
             self.lose()
         return number, future
 
-    async def call(self, name: str, body: dict[str, Any], run: int = 0) -> Any:
-        number, future = self.begin(name, body, run)
+    async def call(self, name: str, body: dict[str, Any]) -> Any:
+        number, future = self.begin(name, body)
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             self.cancel(number)
             raise
 
-    def call_blocking(self, name: str, body: dict[str, Any], run: int = 0) -> Any:
-        return self.begin(name, body, run)[1].result()
+    def call_blocking(self, name: str, body: dict[str, Any]) -> Any:
+        return self.begin(name, body)[1].result()
 
-    def notify(self, name: str, body: dict[str, Any], run: int = 0) -> None:
-        self._send({"k": "notify", "run": run, "name": name, "body": body})
+    def notify(self, name: str, body: dict[str, Any]) -> None:
+        self._send({"k": "notify", "name": name, "body": body})
 
     def cancel(self, number: int) -> None:
         """Ask the other side to stop; a reply sent anyway is still delivered."""
@@ -158,14 +157,11 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 class Handler:
     """Handles calls of the other side. A raised error is sent back."""
 
-    async def answer(self, run: int, name: str, body: dict[str, Any]) -> Any:
-        raise NotImplementedError
+    async def answer(self, name: str, body: dict[str, Any]) -> Any:
+        raise Misused(f"This process has no {name!r:.60}.")
 
-    def take(self, run: int, name: str, body: dict[str, Any]) -> None:
+    def take(self, name: str, body: dict[str, Any]) -> None:
         """Handle a message without a reply."""
-
-    def refused(self, run: int, error: RemitError) -> None:
-        """A message without a reply failed at the other side."""
 
     def lost(self, fault: str) -> None:
         """The connection is lost; `fault`: the fault in the data, if that is the reason."""
@@ -273,41 +269,39 @@ class Connection(asyncio.Protocol):
     # ---- messages
 
     def _receive(self, message: dict[str, Any]) -> None:
-        number, run, name, body = message.get("id", 0), message.get("run", 0), message.get("name", ""), message.get("body")
-        if not (isinstance(number, int) and isinstance(run, int) and isinstance(name, str)):
-            raise FramingError("a message whose id, run or name is invalid")
+        number, name, body = message.get("id", 0), message.get("name", ""), message.get("body")
+        if not (isinstance(number, int) and isinstance(name, str)):
+            raise FramingError("a message whose id or name is invalid")
         match message.get("k"):
             case "call":
                 if "id" not in message or number in self._answering:
                     raise FramingError("a call without an id of its own")
-                self._take_call(number, run, name, body)
+                self._take_call(number, name, body)
             case "notify":
                 try:
-                    self._handler.take(run, name, _arguments(body))
+                    self._handler.take(name, _arguments(body))
                 except RemitError as error:
-                    self._send({"k": "refused", "run": run, "error": error_to_wire(error)})
+                    self._send({"k": "refused", "error": error_to_wire(error)})
             case "reply":
                 self.calls.take_reply(message)
-            case "refused":
-                self._handler.refused(run, error_from_wire(message.get("error")))
             case "cancel":
                 if number in self._answering:
                     self._answering[number][1].cancel()
             case kind:
                 raise FramingError(f"a message of unknown kind {kind!r:.100}")
 
-    def _take_call(self, number: int, run: int, name: str, body: object) -> None:
+    def _take_call(self, number: int, name: str, body: object) -> None:
         if self._still_answered is not None and name not in self._still_answered:
             self._send({"k": "reply", "id": number, "error": error_to_wire(Stopped("The delegation is being stopped."))})
             return
-        self._answering[number] = (name, self._spawn(self._answer(number, run, name, body)))
+        self._answering[number] = (name, self._spawn(self._answer(number, name, body)))
         if len(self._answering) >= CALLS_AT_ONCE and self._transport is not None:
             self._transport.pause_reading()
 
-    async def _answer(self, number: int, run: int, name: str, body: object) -> None:
+    async def _answer(self, number: int, name: str, body: object) -> None:
         outcome: dict[str, Any] | None = None
         try:
-            outcome = {"value": await self._handler.answer(run, name, _arguments(body))}
+            outcome = {"value": await self._handler.answer(name, _arguments(body))}
         except asyncio.CancelledError:
             if self._still_answered is None:  # a stopped caller must not mistake the end of its calls for an answer
                 outcome = {"error": error_to_wire(Stopped("The call was withdrawn."))}

@@ -130,18 +130,11 @@ class Board:
         return replace(seen, notices=(*finished, *seen.notices)) if finished else seen
 
     @contextlib.contextmanager
-    def change(self, activity: str = "", *, make: bool = False, anew: bool = False, dry_run: bool = False) -> Iterator[Draft]:
+    def change(self, activity: str = "", *, make: bool = False, anew: bool = False) -> Iterator[Draft]:
         """Change the board: `with board.change("Task 12 planned") as draft: draft.state = draft.state.with_task(…)`.
 
         `make`: create the board if the project has none; otherwise that is an error. Nothing is written if the body raises or changes
-        nothing. `anew`: start with an empty draft; existing state.json and TODO.md are kept beside as NAME.kept-TIME. `dry_run`: never
-        write the draft."""
-        if dry_run:
-            seen = self.look()
-            if not seen.exists and not make:
-                raise no_board()
-            yield Draft(state=seen.state, at=self.now(), notices=seen.notices)
-            return
+        nothing. `anew`: start with an empty draft; existing state.json and TODO.md are kept beside as NAME.kept-TIME."""
         recovered = self.recover()
         if not (make or anew or self.state_path.exists()):
             self._nothing()

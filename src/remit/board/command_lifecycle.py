@@ -18,7 +18,7 @@ from remit.app import Remit
 from remit.board import claims
 from remit.board.archive import archived_tasks
 from remit.board.board import Board, Draft, no_board
-from remit.board.outcome import Outcome, Waiting, wait_for_result
+from remit.board.outcome import Waiting, wait_for_result
 from remit.board.phases import plan_of
 from remit.board.task import BEGINS, IN_PROGRESS, State, Status, Task, check_move
 from remit.board.view import graph_of
@@ -273,12 +273,6 @@ def check_entry(task: Task, command: str, *, force: bool) -> tuple[str, ...]:
     return ()
 
 
-def would_run(find: Find, chosen: Route, command: str, what: str, *, task: Task | None = None, warnings: Sequence[str] = ()) -> Outcome:
-    """The dry run of a command: its route, who would carry it out, and `what` that would do."""
-    agents = [f"{name}, carried out by {carried_by(find(name))}" for name in roles_of(find, chosen.agent)]
-    return Outcome.dry_run(command, "\n".join((chosen.log_line, *agents, what)), task=task, warnings=warnings, agent=chosen.agent)
-
-
 def carried_by(agent: AgentPort | None) -> str:
     """What would execute it, and where that is declared; for a role as in `remit roles`."""
     if agent is None or agent.spec.kind == "profile":  # a role without an agent
@@ -387,15 +381,7 @@ def loaded_context(root: Path, complexity: str, reason: str, language: str | Non
     }
 
 
-def context_words(context: Mapping[str, Any]) -> str:
-    """The loaded context in one line."""
-    files = context.get("files") or ()
-    shown = f"{', '.join(files)} ({context.get('bytes', 0):,} bytes)" if files else "no context files"
-    left_out = "".join(f" {words}" for words in context.get("left_out") or ())
-    return f"level {context.get('level')} ({context.get('reason')}): {shown}.{left_out}"
-
-
-# ---- the order in which tasks are implemented: their dependencies, what may start, and the dry run. Read only
+# ---- the order in which tasks are implemented: their dependencies, what may start. Read only
 
 
 def order_tasks(board: Board, numbers: Sequence[int], force: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -410,25 +396,6 @@ def order_tasks(board: Board, numbers: Sequence[int], force: bool) -> tuple[tupl
         check_dependencies(board, state, task, force=force, sparing=left)
         plan_of(board, task)
     return left, done
-
-
-# ---- dry run
-
-
-def dry_run_implement(
-    settings: Settings, board: Board, find: Find, numbers: Sequence[int], *, force: bool = False, timeout: float | None = None
-) -> Outcome:
-    """Which phases would run, and by whom."""
-    order, done = order_tasks(board, numbers, force)
-    state = board.look().state
-    chosen = require_route(settings, find, "implement", state.task(next(iter(order), numbers[0])), timeout)
-    lines = [f"Task {number} is completed already." for number in done]
-    for task in map(state.task, order):
-        phases = [f"\n  phase {phase.number}: {phase.name} [{phase.status}]" for phase in plan_of(board, task).open_phases]
-        lines.append(f"Would implement task {task.number}: {task.title}{''.join(phases)}")
-    only = state.task(numbers[0]) if len(numbers) == 1 else None
-    warnings = check_entry(only, "implement", force=force) if only is not None and not done else ()
-    return would_run(find, chosen, "implement", "\n".join(lines), task=only, warnings=warnings)
 
 
 # ---- dependencies

@@ -14,7 +14,7 @@ from remit.app import Remit
 from remit.board import claims
 from remit.board.archive import archived_tasks
 from remit.board.board import Board
-from remit.board.command_lifecycle import Find, require_route, would_run
+from remit.board.command_lifecycle import require_route
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.research_plan import DocumentCommand, work_on
 from remit.board.task import ENDED, Priority, Status, Task, is_legal, texts_of
@@ -22,7 +22,6 @@ from remit.board.task_commands import NewTask, add_task, number_task
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import Refused, RemitError
 from remit.core.redaction import redact_text
-from remit.core.settings import Settings
 from remit.core.text import list_some, one_line, plural
 from remit.runtime.error_ledger import Entry, ErrorLedger, Fix
 from remit.system.threads import off_loop
@@ -97,18 +96,6 @@ def find_errors(board: Board, ledger: ErrorLedger, kind: str | None = None) -> t
 def _nothing_to_do(kind: str | None, warnings: tuple[str, ...] = ()) -> Outcome:
     words = f"No error{f' of type {kind}' if kind else ''} is open."
     return Outcome(command=COMMAND, status="completed", summary=words, warnings=warnings)
-
-
-def dry_run_errors(
-    board: Board, ledger: ErrorLedger, settings: Settings, find: Find, kind: str | None = None, timeout: float | None = None
-) -> Outcome:
-    """Writes nothing."""
-    task, found = find_errors(board, ledger, kind)
-    if not found:
-        return _nothing_to_do(kind)
-    chosen = require_route(settings, find, COMMAND, task, timeout)
-    whose = f"task {task.number}, which has no plan yet" if task else "one new task"
-    return would_run(find, chosen, COMMAND, f"Would diagnose and plan as {whose}:\n{_listed(found)}")
 
 
 # ---- the task

@@ -14,14 +14,13 @@ from remit.agents.agent_files import Page, check_guest, ours, page_of
 from remit.agents.profiles import definition_for
 from remit.app import Remit
 from remit.board import command_files
-from remit.board.command_lifecycle import Find, new_error, require_route, would_run
+from remit.board.command_lifecycle import new_error, require_route
 from remit.board.commits import commit, note_failed_commit
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.verdicts import find_document
 from remit.core.agents import AGENT_FOLDERS, BUILTIN_TARGETS, ROLES
 from remit.core.errors import Misused, Refused, RemitError
 from remit.core.result import Artifact, Return, Status, StopReason
-from remit.core.settings import Settings
 from remit.core.text import fence_untrusted
 from remit.system.artifact_files import checked_artifacts
 from remit.system.threads import off_loop
@@ -116,12 +115,6 @@ async def meta(remit: Remit, request: MetaRequest, *, waiting: Waiting = wait_fo
     if result.status is not Status.COMPLETED:
         return Outcome.of_return(COMMAND, result, summary=f"No {place.kind} was made. {result.summary}")
     return await off_loop(_file, remit, place, result, remit.directory.names())
-
-
-def dry_run_meta(root: Path, settings: Settings, find: Find, request: MetaRequest, agents: Collection[str]) -> Outcome:
-    """Writes nothing."""
-    chosen = require_route(settings, find, COMMAND, None, request.timeout)
-    return would_run(find, chosen, COMMAND, f"Would write {find_place(root, request, agents).path}.")
 
 
 def _words(request: MetaRequest, place: Place) -> str:

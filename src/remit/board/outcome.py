@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from remit.app import Remit
-    from remit.board.task import Task
     from remit.core.context import Handle
     from remit.core.errors import ErrorInfo
     from remit.core.result import Artifact, Return
@@ -51,12 +50,6 @@ class Outcome:
         said = {name: getattr(result, name) for name in same}
         said |= {"status": str(result.status), "stop_reason": str(result.stop_reason)}
         return cls(command=command, **{**said, **more})
-
-    @classmethod
-    def dry_run(cls, command: str, summary: str, *, task: "Task | None" = None, warnings: Sequence[str] = (), **data: Any) -> "Outcome":
-        """What a command would do: nothing was changed. `data`: more data for `--json`."""
-        about: dict[str, Any] = {} if task is None else {"task_number": task.number, "task_status": task.status.marker}
-        return cls(command=command, status="completed", summary=summary, warnings=tuple(warnings), data={"dry_run": True, **data}, **about)
 
     def to_dict(self) -> dict[str, Any]:
         own = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "data"}

@@ -82,14 +82,6 @@ async def run(
     return replace(result, warnings=(*command.warnings, *result.warnings))
 
 
-def dry_run_command(command: CommandFile, arguments: Sequence[str], found: BoundCommand) -> Outcome:
-    """What would be delegated, and to which agent; reads and starts nothing."""
-    check_arguments(command, arguments)
-    text = fill_arguments(command.body, arguments)
-    summary = f"{command.path} would be handed to {found.agent}:\n\n{text}"
-    return Outcome.dry_run(command.name, summary, warnings=command.warnings, agent=found.agent, text=text)
-
-
 def command_outcome(command: CommandFile, result: Return) -> Outcome:
     metadata = result.metadata
     data = {"command_file": command.path, "agent": metadata.agent_type, "duration_seconds": metadata.duration_seconds, "data": result.data}

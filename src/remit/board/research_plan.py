@@ -13,13 +13,11 @@ from remit.board.command_lifecycle import (
     Find,
     TaskRun,
     carried_by,
-    check_entry,
     must_exist,
     require_route,
     route_task,
     run_to_end,
     unfiled_run,
-    would_run,
 )
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.task import BEGINS, PlanVersion, State, Status, Task, TaskArtifact
@@ -153,13 +151,6 @@ def check(board: Board, settings: Settings, find: Find, command: DocumentCommand
         return state, task, brief, require_route(settings, find, command.routed_as, task, command.timeout)
     allowed_timeout(command.timeout, settings.limits_for(command.routed_as))
     return state, task, brief, route_task(settings.routing, command.routed_as, task)
-
-
-def dry_run(board: Board, settings: Settings, find: Find, command: DocumentCommand) -> Outcome:
-    """Refuses what the command would refuse; writes nothing and opens no record. Blocking."""
-    state, task, brief, chosen = check(board, settings, find, command)
-    warnings = (*check_entry(task, command.name, force=command.force), *open_dependencies(state, task))
-    return would_run(find, chosen, command.name, f"Would write {brief.write_to}.", task=task, warnings=warnings)
 
 
 def open_dependencies(state: State, task: Task) -> Sequence[str]:

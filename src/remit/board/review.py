@@ -11,7 +11,7 @@ from typing import Any
 
 from remit.app import Remit
 from remit.board.board import Board, Draft
-from remit.board.command_lifecycle import Find, delegate_task, new_error, require_route, would_run
+from remit.board.command_lifecycle import delegate_task, new_error, require_route
 from remit.board.commits import commit
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.task import ENDED, Priority, Task, TaskArtifact
@@ -107,13 +107,6 @@ async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: W
         error = new_error("validation", "FILE_NOT_FOUND", message, f"`remit show {result.session_id}` shows what it did. Run it again.")
         failed: dict[str, Any] = {"status": "failed", "summary": message, "errors": (error, *result.errors), "artifacts": ()}
         return Outcome.of_return("review", result, task_number=asked.number, stop_reason="invalid_return", warnings=warnings, **failed)
-
-
-def dry_run_review(board: Board, settings: Settings, find: Find, asked: ReviewRequest) -> Outcome:
-    """Blocking; changes nothing."""
-    task, warnings = check(board, settings, asked)
-    what = f"Would review {asked.what} and write {_next_path(board, task)}."
-    return would_run(find, require_route(settings, find, "review", task), "review", what, task=task, warnings=warnings)
 
 
 def check(board: Board, settings: Settings, asked: ReviewRequest) -> tuple[Task | None, tuple[str, ...]]:

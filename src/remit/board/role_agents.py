@@ -164,7 +164,7 @@ _DECLARED: dict[str, Any] = {
     "requires_artifacts": True,
     "workspace": "shared",
 }
-Sources = Annotated[list[str] | str | None, Field(description="files, docs, web, a path, docs:FOLDER or an address.")]
+Sources = Annotated[list[str] | str | None, Field(description="files, docs, web, a path or an address.")]
 
 
 def _researcher(name: str, description: str, sources_by_default: list[str], **declared: Any) -> FunctionAgent:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from remit.board.archive import archived_tasks, bring_back, put_away
-from remit.board.board import Board, Draft
+from remit.board.board import Board, Draft, no_board
 from remit.board.claims import holders
 from remit.board.outcome import Outcome, name_tasks, spell_numbers
 from remit.board.task import Priority, State, Status, Task, check_move, slug_of
@@ -48,12 +48,12 @@ class NewTask:
     parent: int | None = None
 
 
-def record(board: Board, new: NewTask, *, dry_run: bool = False) -> Outcome:
+def record(board: Board, new: NewTask) -> Outcome:
     """Record the task under the next number. A project without a board gets one."""
     if new.language and not _LANGUAGE.fullmatch(new.language):
         advice = "Use one word, like lean or python; it decides the route."
         raise Misused(f"{one_line(new.language)!r} is not a language.", advice=advice)
-    with board.change(make=True, dry_run=dry_run) as draft:
+    with board.change(make=True) as draft:
         task = number_task(board, draft.state, new, at=draft.at)
         add_task(draft, task)
         board.commit_for(draft, f"task {task.number}: create", command="task", task_number=task.number)
@@ -62,10 +62,10 @@ def record(board: Board, new: NewTask, *, dry_run: bool = False) -> Outcome:
     logging.getLogger(__name__).info(ROUTING_LINE)
     return _outcome(
         draft,
-        f"Task {task.number} {'would be' if dry_run else 'is'} recorded: {task.title}",
+        f"Task {task.number} is recorded: {task.title}",
         [task.number],
         next_steps=f"remit research {task.number}",
-        data={"title": task.title, "route": ROUTING_LINE, "dry_run": dry_run},
+        data={"title": task.title, "route": ROUTING_LINE},
     )
 
 
@@ -139,12 +139,12 @@ def title_of(text: str) -> str:
 # ---- abandon and recover
 
 
-def abandon(board: Board, numbers: Sequence[int], reason: str, *, force: bool = False, dry_run: bool = False) -> Outcome:
+def abandon(board: Board, numbers: Sequence[int], reason: str, *, force: bool = False) -> Outcome:
     why = one_line(reason)
     if not why:
         raise Misused("[ABANDONED] needs a reason.", advice=f"remit task --abandon {spell_numbers(numbers)} --reason 'why'")
     warnings: list[str] = []
-    with board.change(dry_run=dry_run) as draft:
+    with board.change() as draft:
         tasks, working = [draft.state.task(number) for number in numbers], holders(board)
         for task in tasks:
             if task.number in working and not force:
@@ -154,12 +154,12 @@ def abandon(board: Board, numbers: Sequence[int], reason: str, *, force: bool = 
         _move_all(board, draft, tasks, Status.ABANDONED, "abandon", f"abandoned: {why}", reason=why)
     it = "it" if len(numbers) == 1 else "them"
     after = f"`remit task --recover {spell_numbers(numbers)}` brings {it} back, `remit todo` archives {it}"
-    return _moved_outcome(draft, numbers, "abandoned", warnings, after, dry_run=dry_run)
+    return _moved_outcome(draft, numbers, "abandoned", warnings, after)
 
 
-def recover(board: Board, numbers: Sequence[int], *, dry_run: bool = False) -> Outcome:
+def recover(board: Board, numbers: Sequence[int]) -> Outcome:
     """[ABANDONED] → [NOT STARTED], also for archived tasks."""
-    with board.change(dry_run=dry_run) as draft:
+    with board.change() as draft:
         away = [number for number in numbers if draft.state.find(number) is None]
         if away:
             bring_back(board, draft, [task.number for task in archived_tasks(board) if task.number in away])
@@ -169,7 +169,7 @@ def recover(board: Board, numbers: Sequence[int], *, dry_run: bool = False) -> O
                 words = f"Task {task.number} is [{task.status.marker}]: only [ABANDONED] tasks are recovered."
                 raise Refused(words, code="INVALID_STATUS_TRANSITION")
         _move_all(board, draft, tasks, Status.NOT_STARTED, "recover", "recovered")
-    return _moved_outcome(draft, numbers, "recovered", [], f"remit research {numbers[0]}", dry_run=dry_run)
+    return _moved_outcome(draft, numbers, "recovered", [], f"remit research {numbers[0]}")
 
 
 def _move_all(board: Board, draft: Draft, tasks: Sequence[Task], status: Status, verb: str, words: str, *, reason: str = "") -> None:
@@ -190,18 +190,18 @@ def _check_move(task: Task, status: Status, *, reason: str = "", force: bool) ->
         yield f"The status check was skipped (--force): {refused.message}"
 
 
-def _moved_outcome(draft: Draft, numbers: Sequence[int], verb: str, warnings: Sequence[str], after: str, *, dry_run: bool) -> Outcome:
-    are = "would be" if dry_run else "is" if len(numbers) == 1 else "are"
-    data = {"task_numbers": list(numbers), "dry_run": dry_run}
+def _moved_outcome(draft: Draft, numbers: Sequence[int], verb: str, warnings: Sequence[str], after: str) -> Outcome:
+    are = "is" if len(numbers) == 1 else "are"
+    data = {"task_numbers": list(numbers)}
     return _outcome(draft, f"{name_tasks(numbers)} {are} {verb}.", numbers, warnings, next_steps=after, data=data)
 
 
 # ---- divide
 
 
-def divide(board: Board, number: int, prompt: str = "", *, force: bool = False, dry_run: bool = False) -> Outcome:
+def divide(board: Board, number: int, prompt: str = "", *, force: bool = False) -> Outcome:
     """Divide a task into two to five. Refused without written parts: none are invented."""
-    with board.change(dry_run=dry_run) as draft:
+    with board.change() as draft:
         task = draft.state.task(number)
         if number in holders(board):
             advice = "Divide it when that has ended, or stop it with `remit cancel`."
@@ -214,14 +214,14 @@ def divide(board: Board, number: int, prompt: str = "", *, force: bool = False, 
         numbers = [one.number for one in made]
         board.commit_for(draft, f"task {number}: divide into {spell_numbers(numbers)}", command="task", task_number=number)
     order = "each after the one before it" if in_turn else "in any order"
-    head = f"Task {number} {'would be' if dry_run else 'is'} divided into {len(made)} tasks, {order}: {spell_numbers(numbers)}"
+    head = f"Task {number} is divided into {len(made)} tasks, {order}: {spell_numbers(numbers)}"
     return _outcome(
         draft,
         "\n".join([head, *(f"  {one.number}. {one.title}" for one in made)]),
         [number],
         warnings,
         next_steps=f"remit research {numbers[0]}",
-        data={"created": numbers, "in_turn": in_turn, "dry_run": dry_run},
+        data={"created": numbers, "in_turn": in_turn},
     )
 
 
@@ -272,30 +272,30 @@ def _divided(board: Board, draft: Draft, task: Task, texts: Sequence[str], in_tu
 
 def todo(board: Board, *, agreed: Callable[[Sequence[Task]], bool], dry_run: bool = False) -> Outcome:
     """Archive completed and abandoned tasks. `agreed` is asked above five; only what it agreed to is archived."""
-    seen, _ = archivable(board, board.look().state)
-    if len(seen) > ASK_ABOVE and not dry_run and not agreed(seen):
-        how = "`remit todo --dry-run` shows them; `remit todo --yes` archives them."
-        raise Refused(f"{len(seen)} tasks would be archived without confirmation: nothing was changed.", advice=how)
-    wanted = {task.number for task in seen}
-    with board.change(dry_run=dry_run) as draft:
-        now, claimed = archivable(board, draft.state)
-        gone = [task for task in now if task.number in wanted]
-        numbers = [task.number for task in gone]
-        if gone:
-            put_away(board, draft, numbers)
-            draft.state = draft.state.noting(draft.at, f"{name_tasks(numbers)} archived", task_numbers=numbers)
-            board.commit_for(draft, f"todo: archive {plural(len(gone), 'task')}", command="todo")
-    orphans = folders_without_task(board, draft.state, moved=frozenset(draft.moves))
+    look = board.look()
+    if not look.exists:
+        raise no_board()
+    gone, claimed = archivable(board, look.state)
+    draft = Draft(state=look.state, at=board.now(), notices=look.notices)
+    if not dry_run:
+        if len(gone) > ASK_ABOVE and not agreed(gone):
+            how = "`remit todo --dry-run` shows them; `remit todo --yes` archives them."
+            raise Refused(f"{len(gone)} tasks would be archived without confirmation: nothing was changed.", advice=how)
+        wanted = {task.number for task in gone}
+        with board.change() as draft:
+            now, claimed = archivable(board, draft.state)
+            gone = [task for task in now if task.number in wanted]
+            if gone:
+                numbers = [task.number for task in gone]
+                put_away(board, draft, numbers)
+                draft.state = draft.state.noting(draft.at, f"{name_tasks(numbers)} archived", task_numbers=numbers)
+                board.commit_for(draft, f"todo: archive {plural(len(gone), 'task')}", command="todo")
+    numbers, orphans = [task.number for task in gone], folders_without_task(board, draft.state, moved=frozenset(draft.moves))
     warnings = [f"Task {task.number} is still being worked on: it stays." for task in claimed]
     warnings += [f"Folders of no task: {list_some(orphans, MAX_SHOWN)}."] if orphans else []
     abandoned = [task.number for task in gone if task.status is Status.ABANDONED]
-    back = f"`remit task --recover {spell_numbers(abandoned)}` brings back what was abandoned" if abandoned and not dry_run else ""
-    data = {
-        "archived": [] if dry_run else numbers,
-        "would_archive": numbers if dry_run else [],
-        "dry_run": dry_run,
-        "orphan_folders": list(orphans),
-    }
+    back = f"`remit task --recover {spell_numbers(abandoned)}` brings back what was abandoned" if abandoned else ""
+    data = {"would_archive" if dry_run else "archived": numbers, "dry_run": dry_run, "orphan_folders": list(orphans)}
     return _outcome(draft, _archived_summary(gone, dry_run=dry_run), [], warnings, command="todo", next_steps=back, data=data)
 
 
@@ -319,18 +319,18 @@ def _archived_summary(tasks: Sequence[Task], *, dry_run: bool) -> str:
 # ---- sync
 
 
-def sync(board: Board, *, dry_run: bool = False) -> Outcome:
+def sync(board: Board) -> Outcome:
     """Complete what a crash left, merge TODO.md and draw it again."""
     before = read_or_none(board.todo_path)
-    with board.change(dry_run=dry_run) as draft:
+    with board.change() as draft:
         board.commit_for(draft, "task: sync TODO.md and state.json", command="task")
     is_changed = before != read_or_none(board.todo_path) or bool(draft.notices)
-    done = f"{'would be' if dry_run else 'are'} brought together" if is_changed else "agree"
+    done = "are brought together" if is_changed else "agree"
     return _outcome(
         draft,
         f"TODO.md and state.json {done}: {plural(len(draft.state.tasks), 'task')}.",
         [],
-        data={"changed": is_changed, "dry_run": dry_run},
+        data={"changed": is_changed},
     )
 
 

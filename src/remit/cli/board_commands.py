@@ -13,19 +13,17 @@ from typer import Argument, Option
 
 from remit.app import Remit
 from remit.board.board import Board
-from remit.board.command_lifecycle import dry_run_implement, must_exist, order_tasks
-from remit.board.error_tasks import dry_run_errors
+from remit.board.command_lifecycle import must_exist, order_tasks
 from remit.board.error_tasks import errors as diagnose
 from remit.board.implement import comment_on_work, show_nothing
-from remit.board.meta import Kind, MetaRequest, dry_run_meta
+from remit.board.meta import Kind, MetaRequest
 from remit.board.meta import meta as build
 from remit.board.outcome import Outcome
 from remit.board.parallel import ParallelOptions, implement_each, implement_parallel, ready_tasks
 from remit.board.research_plan import DocumentCommand, work_on
-from remit.board.research_plan import dry_run as try_out
-from remit.board.review import ReviewRequest, check, dry_run_review
+from remit.board.review import ReviewRequest, check
 from remit.board.review import review as review_work
-from remit.cli.arguments import DryRun, Timeout, number_of, numbers_of, seconds
+from remit.cli.arguments import Timeout, number_of, numbers_of, seconds
 from remit.cli.arguments import budget as read_budget
 from remit.cli.command_table import COMMANDS
 from remit.cli.completion import tasks
@@ -35,7 +33,6 @@ from remit.cli.project import Project
 from remit.cli.render import harmless, say_aside
 from remit.cli.results import answer_outcome, print_outcome
 from remit.core.errors import Misused
-from remit.runtime.error_ledger import ErrorLedger
 
 Number = Annotated[str | None, Argument(metavar="N", help="The number of the task.", autocompletion=tasks)]
 Focus = Annotated[list[str] | None, Argument(metavar="FOCUS", help="What to look at in particular, in your words.")]
@@ -66,30 +63,22 @@ def _run(project: Project, work: "Callable[[Remit, LiveWait], Awaitable[Outcome]
 # ---- research, plan, revise
 
 
-def _work_on(
-    project: Project, name: str, number: str | None, words: list[str] | None, timeout: str | None, *, force: bool, dry_run: bool
-) -> Exit:
+def _work_on(project: Project, name: str, number: str | None, words: list[str] | None, timeout: str | None, *, force: bool) -> Exit:
     given = number_of(number, f"remit {name} N [{'reason' if name == 'revise' else 'focus'}]")
     command = DocumentCommand(name=name, number=given, focus=" ".join(words or ()), force=force, timeout=seconds(timeout, "--timeout"))
     board = Board(project.root)
-    if dry_run:
-        return answer_outcome(project, try_out(board, project.settings, project.directory.find, command))
     must_exist(board, given)  # before the database is opened, which would create it
     return _run(project, lambda remit, shown: work_on(remit, board, command, waiting=shown))
 
 
-def research(
-    project: Project, number: Number = None, focus: Focus = None, timeout: Timeout = None, force: Force = False, dry_run: DryRun = False
-) -> Exit:
+def research(project: Project, number: Number = None, focus: Focus = None, timeout: Timeout = None, force: Force = False) -> Exit:
     """Research a task: the report is written to specs/NNN_name/reports/research-001.md."""
-    return _work_on(project, "research", number, focus, timeout, force=force, dry_run=dry_run)
+    return _work_on(project, "research", number, focus, timeout, force=force)
 
 
-def plan(
-    project: Project, number: Number = None, focus: Focus = None, timeout: Timeout = None, force: Force = False, dry_run: DryRun = False
-) -> Exit:
+def plan(project: Project, number: Number = None, focus: Focus = None, timeout: Timeout = None, force: Force = False) -> Exit:
     """Plan a task in phases, from its reports: specs/NNN_name/plans/implementation-001.md."""
-    return _work_on(project, "plan", number, focus, timeout, force=force, dry_run=dry_run)
+    return _work_on(project, "plan", number, focus, timeout, force=force)
 
 
 def revise(
@@ -98,10 +87,9 @@ def revise(
     reason: Annotated[list[str] | None, Argument(metavar="REASON", help="Why, and what should change, in your words.")] = None,
     timeout: Timeout = None,
     force: Force = False,
-    dry_run: DryRun = False,
 ) -> Exit:
     """Revise the plan of a task: a new version beside the old one."""
-    return _work_on(project, "revise", number, reason, timeout, force=force, dry_run=dry_run)
+    return _work_on(project, "revise", number, reason, timeout, force=force)
 
 
 # ---- implement
@@ -128,16 +116,12 @@ def implement(
     budget: Annotated[
         list[str] | None, Option("--budget", metavar="KIND=LIMIT", help="With --parallel: for all tasks together (tokens=50000).")
     ] = None,
-    dry_run: DryRun = False,
 ) -> Exit:
     """Implement tasks: the phases of each plan in turn, each committed. Run again, it continues where it stopped."""
     board, limit = Board(project.root), seconds(timeout, "--timeout")
     if (timeout_all or budget) and parallel is None:
         raise Misused("--timeout-all and --budget belong to --parallel.", advice="Add --parallel 4.")
     given, focus = _tasks(board, list(numbers or ()), is_ready=ready)
-    if dry_run:
-        outcome = dry_run_implement(project.settings, board, project.directory.find, given, force=force, timeout=limit)
-        return answer_outcome(project, outcome)
     must_exist(board, *given)  # before the database is opened, which would create it
     options = ParallelOptions(force=force, timeout=limit, focus=focus, is_accepting=not no_accept)
     if parallel is not None:
@@ -189,12 +173,11 @@ def review(
         list[str] | None, Option("--comment", metavar="TEXT", help="Give this to the agent whose work on task N is not merged.")
     ] = None,
     timeout: Timeout = None,
-    dry_run: DryRun = False,
 ) -> Exit:
     """Review the project, a path or a task: the report is written to specs/reviews, or to the task's folder."""
     number = _number(what)
     if comment:
-        if number is None or tasks or focus or dry_run:
+        if number is None or tasks or focus:
             raise Misused("--comment belongs to a task, without other options.", advice='remit review 12 --comment "a.py:3 use a set"')
         return _comment(project, number, comment, seconds(timeout, "--timeout"))
     asked = ReviewRequest(
@@ -204,7 +187,7 @@ def review(
         make_tasks=tasks,
         timeout=seconds(timeout, "--timeout"),
     )
-    return _reviewed(project, asked, dry_run=dry_run)
+    return _reviewed(project, asked)
 
 
 def _comment(project: Project, number: int, comments: list[str], limit: float | None) -> Exit:
@@ -213,9 +196,9 @@ def _comment(project: Project, number: int, comments: list[str], limit: float | 
     return _run(project, lambda remit, shown: comment_on_work(remit, board, number, comments, timeout=limit, waiting=shown))
 
 
-def review_one(project: Project, which: str, *, dry_run: bool) -> Exit:
+def review_one(project: Project, which: str) -> Exit:
     """`remit task --review N`."""
-    return _reviewed(project, ReviewRequest(number=number_of(which, "remit task --review N")), dry_run=dry_run)
+    return _reviewed(project, ReviewRequest(number=number_of(which, "remit task --review N")))
 
 
 def _number(what: str) -> int | None:
@@ -232,10 +215,8 @@ def _from_root(folder: Path, what: str) -> str:
     return "" if inside == "." else inside
 
 
-def _reviewed(project: Project, asked: "ReviewRequest", *, dry_run: bool) -> Exit:
+def _reviewed(project: Project, asked: "ReviewRequest") -> Exit:
     board = Board(project.root)
-    if dry_run:
-        return answer_outcome(project, dry_run_review(board, project.settings, project.directory.find, asked))
     check(board, project.settings, asked)  # before the database is opened, which would create it
     return _run(project, lambda remit, shown: review_work(remit, board, asked, waiting=shown))
 
@@ -247,13 +228,9 @@ def errors(
     project: Project,
     type_: Annotated[str | None, Option("--type", metavar="TYPE", help="Only errors of this type (or with this code).")] = None,
     timeout: Timeout = None,
-    dry_run: DryRun = False,
 ) -> Exit:
     """Diagnose the open errors of the ledger: they become one task with a plan to fix them."""
     limit, board = seconds(timeout, "--timeout"), Board(project.root)
-    if dry_run:
-        ledger = ErrorLedger(project.folder / "errors.json")
-        return answer_outcome(project, dry_run_errors(board, ledger, project.settings, project.directory.find, type_, limit))
     return _run(project, lambda remit, shown: diagnose(remit, board, kind=type_, timeout=limit, waiting=shown))
 
 
@@ -264,7 +241,6 @@ def meta(
     as_command: Annotated[bool, Option("--command", help="A command file, .remit/commands/NAME.md.")] = False,
     name: Annotated[str | None, Option("--name", metavar="NAME", help="Default: made from the words.")] = None,
     timeout: Timeout = None,
-    dry_run: DryRun = False,
 ) -> Exit:
     """Write a new agent or command from a description; it is kept only if it loads."""
     if as_agent and as_command:
@@ -276,7 +252,4 @@ def meta(
         timeout=seconds(timeout, "--timeout"),
         built_in_commands=tuple(COMMANDS),
     )
-    if dry_run:
-        directory = project.directory
-        return answer_outcome(project, dry_run_meta(project.root, project.settings, directory.find, wish, directory.names()))
     return _run(project, lambda remit, shown: build(remit, wish, waiting=shown))

@@ -9,7 +9,7 @@ import typer
 from typer import Argument
 
 from remit.board.command_files import OWN, CommandFile, every, find, places
-from remit.cli.arguments import DryRun, Timeout, seconds
+from remit.cli.arguments import Timeout, seconds
 from remit.cli.command_table import COMMANDS
 from remit.cli.exits import Exit, exit_of_return
 from remit.cli.live import LiveWait
@@ -58,23 +58,20 @@ def _command(name: str) -> Callable[..., Exit]:
         project: Project,
         arguments: Annotated[list[str] | None, Argument(metavar="ARGUMENTS", help="Passed on literally.")] = None,
         timeout: Timeout = None,
-        dry_run: DryRun = False,
     ) -> Exit:
-        return run(project, name, arguments or [], seconds(timeout, "--timeout"), dry_run=dry_run)
+        return run(project, name, arguments or [], seconds(timeout, "--timeout"))
 
     return command
 
 
-def run(project: Project, name: str, arguments: list[str], timeout: float | None, *, dry_run: bool) -> Exit:
+def run(project: Project, name: str, arguments: list[str], timeout: float | None) -> Exit:
     """Run a command file."""
-    from remit.board.project_commands import bind_command, dry_run_command
+    from remit.board.project_commands import bind_command
 
     command = find(project.root, name, project.trust)
     if command is None:
         raise Misused(f"There is no command {name!r} in {project.root}.", advice="`remit commands` lists all.")
     found = bind_command(project.root, command, project.trust)
-    if dry_run:
-        return answer_outcome(project, dry_run_command(command, arguments, found))
     return asyncio.run(_run(project, command, arguments, found, timeout))
 
 

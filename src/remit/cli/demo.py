@@ -15,7 +15,7 @@ from typing import Any
 
 from remit.agents.function import agent
 from remit.cli.exits import Exit
-from remit.cli.live import await_return, best_show, report_dead_work
+from remit.cli.live import await_result, best_show, report_dead_work
 from remit.cli.project import Project
 from remit.cli.render import count, duration, painted, put, say, say_aside, size
 from remit.cli.results import record_document
@@ -178,21 +178,23 @@ async def _demo(project: Project) -> Exit:
         counted = folder if some.found or some.stopped_early else Path(__file__).parents[1]
         if not as_json:
             say_aside(f"A tree of agents counts {counted}. Some of them misbehave.\n")
-        outcome = await await_return(remit, await remit.start("demo.survey", folder=str(counted)), best_show(as_json=as_json))
-        records = await remit.tree(outcome.result.session_id)
-    parts = judged(folder, outcome.result, records)
+        handle = await remit.start("demo.survey", folder=str(counted))
+        show = best_show(as_json=as_json)
+        result, was_interrupted = await await_result(remit, lambda: [handle.session_id], handle.result(), show)
+        records = await remit.tree(handle.session_id)
+    parts = judged(folder, result, records)
     is_ok = all(part.ok for part in parts)
     document = {
         "ok": is_ok,
-        "session_id": outcome.result.session_id,
+        "session_id": result.session_id,
         "seconds": round(time.monotonic() - began, 3),
         "parts": [asdict(part) for part in parts],
-        "report": REPORT if outcome.result.ok else None,
-        "return": outcome.result.to_dict(),
+        "report": REPORT if result.ok else None,
+        "return": result.to_dict(),
         "tree": [record_document(record) | {"parameters": {}} for record in records],
     }
-    code = Exit.INTERRUPTED if outcome.was_interrupted else Exit.OK if is_ok else Exit.FAILED
-    return project.answer(document, lambda: _print(parts, outcome.result), code)
+    code = Exit.INTERRUPTED if was_interrupted else Exit.OK if is_ok else Exit.FAILED
+    return project.answer(document, lambda: _print(parts, result), code)
 
 
 def _print(parts: Sequence[Part], result: Return) -> None:

@@ -34,7 +34,6 @@ from remit.system.sandbox.probe import probe
 _MARKS = {"ok": ("✓", "green"), "worse": ("!", "yellow"), "missing": ("✗", "red")}
 EXTRAS = {
     "mcp": ("mcp", "serving agents over MCP, and coding agents that delegate"),
-    "acp": ("acp", "agents that speak the Agent Client Protocol"),
     "web": ("trafilatura httpcore lxml_html_clean pypdf ddgs", "worker.web_fetch and worker.web_search"),
     "research": ("bm25s", "researcher.deep_research"),
     "code": ("tree_sitter tree_sitter_python lizard ruff detect_secrets", "coder.analyze_code and coder.review_code"),
@@ -44,8 +43,8 @@ EXTRAS = {
     "http": ("starlette uvicorn sse_starlette", "the HTTP API of `remit serve`"),
     "a2a": ("a2a", "A2A agents, as client and as server"),
     "telemetry": (
-        "opentelemetry.sdk opentelemetry.exporter.otlp.proto.http opentelemetry.exporter.prometheus",
-        "traces, metrics, the page for Prometheus",
+        "opentelemetry.sdk opentelemetry.exporter.otlp.proto.http prometheus_client",
+        "traces, the page for Prometheus",
     ),
 }
 """The modules of each extra, the main one first, and its use."""
@@ -120,8 +119,6 @@ def _sandbox() -> Iterator[Finding]:
     yield _finding(
         "bubblewrap", str(offer.fault or offer.bubblewrap or "not found"), offer.advice(), is_fault=lacks_bubblewrap, mark="missing"
     )
-    if closed := offer.closed_switches():
-        yield _finding("user namespaces", "forbidden to users", ", ".join(closed))
     landlock = f"version {offer.landlock}" if offer.landlock else "none"
     yield _finding("Landlock", landlock, "Linux 5.13 and later, with lsm=…,landlock.", is_fault=not offer.landlock, mark="missing")
     seccomp = "system calls are filtered" if offer.seccomp else "none"

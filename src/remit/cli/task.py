@@ -62,7 +62,6 @@ def task(
     ] = False,
     review: Annotated[str | None, _numbered("N", "Review what was done for a task.")] = None,
     force: Annotated[bool, Option("--force", help="Skip the check of the status, with a warning.", rich_help_panel=_ONE)] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Check and report, change nothing.")] = False,
 ) -> Exit:
     """Record a task; nothing is carried out. Or abandon, recover, divide, sync, review tasks."""
     words = sys.stdin.read().strip() if text == ["-"] else " ".join(text or ()).strip()
@@ -82,9 +81,9 @@ def task(
     if what == "--review":
         from remit.cli.board_commands import review_one
 
-        return review_one(project, which, dry_run=dry_run)
+        return review_one(project, which)
     if what:
-        return answer_outcome(project, _changed(board, what, words, which, reason, force=force, dry_run=dry_run))
+        return answer_outcome(project, _changed(board, what, words, which, reason, force=force))
     if words in MEANT_FOR_BOARD and not title:
         advice = f"`remit board` lists the tasks. To record it all the same: remit task {words} --title {words}"
         raise Misused(f"`remit task TEXT` would record a task named {words!r}.", advice=advice)
@@ -95,7 +94,7 @@ def task(
     waits_for = tuple(numbers_of(depends)) if depends.strip() else ()
     more: dict[str, Any] = {"language": language or None, "accept": tuple(accept or ()), "dependencies": waits_for}
     new = task_commands.NewTask(text=words or title, title=title, priority=priority, effort=effort, **more)
-    return answer_outcome(project, task_commands.record(board, new, dry_run=dry_run))
+    return answer_outcome(project, task_commands.record(board, new))
 
 
 def _one_of(flags: dict[str, Any], words: str) -> tuple[str, str, str]:
@@ -119,16 +118,16 @@ def _check_language(project: Project, language: str) -> None:
         check_language(language, (*settings.languages, *agents), settings.routing)
 
 
-def _changed(board: Board, what: str, words: str, which: str, reason: str, *, force: bool, dry_run: bool) -> "Outcome":
+def _changed(board: Board, what: str, words: str, which: str, reason: str, *, force: bool) -> "Outcome":
     """Run the operation of a flag."""
     if what == "--sync":
-        return task_commands.sync(board, dry_run=dry_run)
+        return task_commands.sync(board)
     if what == "--divide":
-        return task_commands.divide(board, number_of(which, "remit task --divide N [PROMPT]"), words, force=force, dry_run=dry_run)
+        return task_commands.divide(board, number_of(which, "remit task --divide N [PROMPT]"), words, force=force)
     numbers = numbers_of(which, f"remit task {what} R" + (" --reason 'why'" if what == "--abandon" else ""))
     if what == "--recover":
-        return task_commands.recover(board, numbers, dry_run=dry_run)
-    return task_commands.abandon(board, numbers, reason, force=force, dry_run=dry_run)
+        return task_commands.recover(board, numbers)
+    return task_commands.abandon(board, numbers, reason, force=force)
 
 
 def show_task(project: Project, board: Board, text: str) -> Exit:

@@ -1,4 +1,4 @@
-"""`remit workspaces`: list, merge and remove the worktrees and copies that delegations worked in."""
+"""`remit workspaces`: list, merge and remove the worktrees that delegations worked in."""
 
 import asyncio
 import sys
@@ -90,7 +90,7 @@ def workspaces(
     diff: Annotated[bool, Option("--diff", help="Show what was changed in them.")] = False,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> Exit:
-    """List the worktrees and copies that agents worked in; show, remove or merge them."""
+    """List the worktrees that agents worked in; show, remove or merge them."""
     if remove and merge:
         raise Misused("--merge and --remove exclude one another.", advice="--merge removes what it has merged.")
     if merge and not sessions:
@@ -190,8 +190,7 @@ def _permitted(places: Sequence[Place], project: Project) -> Exit:
     if not needed:
         return Exit.OK
     for place in needed:
-        name = place.workspace.branch or place.workspace.inside
-        say_aside(f"{place.workspace.session_id}  {_agent(place)}  {name}: {_contents(place)}")
+        say_aside(f"{place.workspace.session_id}  {_agent(place)}  {place.workspace.branch}: {_contents(place)}")
     if project.as_json or not sys.stdin.isatty():
         say_aside("Nothing was removed: this work exists nowhere else, and there is no terminal to ask at. Run it again with --yes.")
         return Exit.BLOCKED
@@ -249,10 +248,8 @@ def _merged(place: Place, *, project: Project, with_protected: bool) -> Outcome:
                 store.drop_keys(CACHE_KEYS)  # cached results were made from the previous files
     if not outcome.is_done:
         files = f" ({', '.join(outcome.conflicts[:10])})" if outcome.conflicts else ""
-        return Outcome(place=place, did="kept", why=f"{outcome.reason}{files}; nothing was changed in the project")
-    if outcome.left_out:
-        left = f"left out, because the policy does not allow {_agent(place)} to write them: {', '.join(outcome.left_out[:10])}"
-        return Outcome(place=place, did="merged", why=f"into {outcome.into}; {left}. To merge them too: --merge --protected")
+        how = ". To merge them nevertheless: --merge --protected" if outcome.is_protected else ""
+        return Outcome(place=place, did="kept", why=f"{outcome.reason}{files}; nothing was changed in the project{how}")
     left = discard_merged(workspace)
     return Outcome(place=place, did="merged", why=f"into {outcome.into}" + (f"; {workspace.inside} stays: {left}" if left else ""))
 
@@ -306,9 +303,8 @@ def _document(place: Place, outcome: Outcome | None = None) -> dict[str, Any]:
         "session_id": workspace.session_id,
         "task": workspace.task or None,
         "agent": None if place.record is None else place.record.agent,
-        "kind": str(workspace.kind),
         "folder": workspace.inside,
-        "branch": workspace.branch or None,
+        "branch": workspace.branch,
         "state": place.state,
         "age_seconds": round(max(0.0, time.time() - workspace.made_at), 3),
         "is_in_use": seen is None,
@@ -331,11 +327,10 @@ def _print(places: Sequence[Place], project: Project, *, is_filtered: bool) -> N
             "task": str(one["task"] or ""),
             "session": one["session_id"],
             "agent": one["agent"] or "-",
-            "kind": one["kind"],
             "verdict": one["state"],
             "age": duration(one["age_seconds"]),
             "in it": contents,
-            "branch": one["branch"] or "",
+            "branch": one["branch"],
         }
         for one, contents in documents
     ]

@@ -68,6 +68,17 @@ class Record:
         return None if self.result is None else self.result.metadata.extra.get(CACHED_FROM)
 
 
+COMMON = (
+    "agent", "parameters", "caller", "priority", "created_at", "idle_seconds", "accept", "limits", "command", "task", "resumes",
+    "caller_info", "limits_reason",
+)  # fmt: skip
+"""Fields that a delegation and its record share."""
+
+
+def common_fields(one: Delegation | Record) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in COMMON}
+
+
 def registry_entry(record: Record) -> dict[str, Any]:
     """The registry entry of a delegation."""
     return {
@@ -193,11 +204,10 @@ class WriteResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryQuery:
-    """By session, tree, agent, state and time; newest first."""
+    """By tree, agent, state, task, caller and time; newest first."""
 
     root_id: str | None = None
     agent: str | None = None
-    state: State | None = None
     states: tuple[State, ...] = ()
     """Any of these; empty: all."""
     task_number: int | None = None
@@ -212,13 +222,6 @@ class HistoryQuery:
     before_session: str | None = None
     """For the next page: the last session id of the previous page."""
 
-    @property
-    def wanted(self) -> tuple[State, ...] | None:
-        """The states to match; None: all."""
-        if self.state is None:
-            return self.states or None
-        return (self.state,) if not self.states or self.state in self.states else ()
-
 
 def history_query(status: str | None, query: Mapping[str, Any]) -> HistoryQuery:
     """Build a query from named filters. Raises `Misused` with the valid names."""
@@ -226,7 +229,7 @@ def history_query(status: str | None, query: Mapping[str, Any]) -> HistoryQuery:
     if status is not None:
         if status not in tuple(State):
             raise Misused(f"Unknown status {status!r}.", advice=f"Use {', '.join(State)}.")
-        asked["state"] = State(status)
+        asked["states"] = (State(status),)
     try:
         return HistoryQuery(**asked)
     except TypeError:

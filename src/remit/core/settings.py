@@ -87,13 +87,11 @@ class Search(NamedTuple):
     """`[search]`: providers of `worker.web_search`, in order."""
 
     providers: tuple[Name, ...] = ("searxng", "brave", "duckduckgo")
-    """Provider names, including those of packages, or `module:function`. Providers that are not set up are skipped."""
+    """Providers that are not set up are skipped."""
     searxng_url: Address = None
     """Address of a SearXNG server that returns JSON."""
     brave_key_variable: Annotated[str, _VARIABLE] = "BRAVE_API_KEY"
     """Environment variable with the key; keys are never written to files."""
-    seconds_between: Waiting = 1.0
-    """Minimum time between two requests to one provider, across all processes of the project."""
 
 
 class ModelAddress(NamedTuple):
@@ -112,8 +110,6 @@ class ModelAddress(NamedTuple):
     """Maximum tokens of one reply."""
     context_tokens: Count | None = None
     """Context size; None: the known size of the model."""
-    tools: Literal["native", "prompted"] | None = None
-    """`native`: it can call tools; None: yes, a local one as its template allows. `prompted`, of earlier versions: it cannot."""
 
 
 class Price(NamedTuple):
@@ -133,7 +129,7 @@ class AssistantSettings(NamedTuple):
     result_characters: Annotated[int, Field(strict=True, ge=200, le=100_000)] = 4000
     """Maximum length of one result as shown to it; the rest can be read by range."""
     compact_tokens: Annotated[int, Field(strict=True, ge=1000)] = 60_000
-    """Size above which older parts of a conversation are summarised; at most its model's context."""
+    """Size above which older parts of a conversation are shortened; at most its model's context."""
 
 
 class ServeSettings(NamedTuple):
@@ -204,15 +200,11 @@ class EngineSettings(NamedTuple):
 
 
 class SignalSettings(NamedTuple):
-    """`[signals]`: traces, metrics and logs."""
+    """`[signals]`: traces and logs."""
 
     otlp_url: Address = None
-    """Destination of traces and metrics, OTLP over HTTP, e.g. http://127.0.0.1:4318; None: not sent."""
+    """Destination of traces, OTLP over HTTP, e.g. http://127.0.0.1:4318; None: not sent."""
     service_name: Name = "remit"
-    content: Flag = False
-    """Whether spans include parameters and summaries."""
-    metric_seconds: Seconds = 15.0
-    """Interval of metric exports."""
     logs: Literal["text", "json"] = "text"
     """Log format of `remit serve`."""
 
@@ -275,8 +267,6 @@ class Settings:
     """`[agents.NAME]`: agents that are not Python functions, as written; `agents.declarations` validates them."""
     profiles_on: NameOrNone = None
     """The agent that executes agent files which name none; None: the first coding agent found."""
-    generate_on: NameOrNone = None
-    """The agent that writes code for `coder.generate_code` without a model; None: no agent, because it may cost money."""
     roles: Mapping[Name, Name] = field(default_factory=dict)
     """`[roles]`: the agent that executes a role of the board or an agent file, or `built-in`."""
     builtin_agents: tuple[BuiltinAgents, ...] = get_args(BuiltinAgents)

@@ -13,6 +13,7 @@ from remit.core.budget import Limits
 from remit.core.errors import Stopped, Unavailable
 from remit.core.model_messages import Question, SpendSink
 from remit.core.settings import Price, Settings
+from remit.models.local import DEFAULT_CONTEXT_TOKENS
 from remit.models.providers import LOCAL, OWN_HOSTS, ModelRef, resolve_model
 from remit.system.threads import off_loop
 
@@ -110,7 +111,6 @@ def _affordable(tokens: int, left: str, asking: int) -> int:
 # ---- prices
 
 
-_FREE = Price(input=0.0, output=0.0)
 _IDS = {
     "openai-chat": "openai",
     "openai-responses": "openai",
@@ -159,8 +159,10 @@ async def load_prices() -> None:
 
 def context_of(meant: ModelRef) -> int | None:
     """Context size in tokens. None: unknown."""
-    if meant.context_tokens is not None or meant.provider == LOCAL:
+    if meant.context_tokens is not None:
         return meant.context_tokens
+    if meant.provider == LOCAL:
+        return DEFAULT_CONTEXT_TOKENS
     found = _find_price(_id(meant), meant.model)
     return None if found is None else found.context_window
 
@@ -178,7 +180,7 @@ def _prices(settings: Settings, meant: ModelRef | str) -> tuple[Price | None, An
         if name in settings.prices:
             return settings.prices[name], None
     if meant.provider == LOCAL:
-        return _FREE, None
+        return Price(input=0.0, output=0.0), None
     is_elsewhere = meant.is_named and meant.url is not None and not any(host in meant.url for host in OWN_HOSTS)
     return None, None if is_elsewhere or meant.provider in ("ollama", "vllm") else _find_price(_id(meant), meant.model)
 

@@ -6,7 +6,6 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Literal
 from urllib.parse import urlsplit
 
 from remit.core.errors import Unavailable
@@ -90,8 +89,6 @@ class ModelRef:
     needs_key: bool = False
     max_tokens: int | None = None
     context_tokens: int | None = None
-    tools: Literal["native", "prompted"] | None = None
-    """`native`: it can call tools; None: yes, a local one as its template allows. `prompted`, of earlier versions: it cannot."""
     is_named: bool = False
     """Whether it has a table `[models.NAME]`."""
 
@@ -148,11 +145,7 @@ def _split(name: str) -> tuple[str, str]:
 def _from_table(name: str, table: ModelAddress) -> ModelRef:
     provider = _KINDS.get(table.kind, table.kind)
     model = table.model or name
-    if provider == LOCAL:
-        return ModelRef(
-            name=name, provider=LOCAL, model=model, max_tokens=table.max_tokens, context_tokens=table.context_tokens, is_named=True
-        )
-    known = PROVIDERS[provider]
+    known = PROVIDERS.get(provider, Provider())  # a local model has no key
     own = table.url is None or _host(table.url) in OWN_HOSTS
     # A key is sent only to its provider: to another address only if its variable is named beside that address.
     keys = (table.key_variable,) if table.key_variable else known.keys if own else ()
@@ -165,7 +158,6 @@ def _from_table(name: str, table: ModelAddress) -> ModelRef:
         needs_key=bool(table.key_variable) or (own and _needs_key(known)),
         max_tokens=table.max_tokens,
         context_tokens=table.context_tokens,
-        tools=table.tools,
         is_named=True,
     )
 

@@ -11,7 +11,7 @@ import cedarpy
 
 from remit.core.agents import AgentSpec
 from remit.core.delegation import ROOT_CALLER
-from remit.core.policy import ACP_EFFECTS, Effect
+from remit.core.policy import Effect
 from remit.policy.rules import CALLER, CALLERS, DELEGATE, PolicyError, Rule, action_id, groups_of, read_rules
 from remit.runtime.policy_facts import COMPUTED, is_listed
 
@@ -41,7 +41,7 @@ def check_rules(text: str, specs: Sequence[AgentSpec]) -> list[Problem]:
     agents = {ROOT_CALLER, *(spec.name for spec in specs)}
     problems = [problem for rule in rules for problem in _names(rule, actions, facts, agents)]
     blamed = {problem.line for problem in problems if problem.is_error}
-    unknown_facts = {fact for rule in rules for fact in rule.mentions.facts if fact not in facts}
+    unknown_facts = {fact for rule in rules for fact in rule.mentions - {"*"} if fact not in facts}
     unknown_actions = {action for rule in rules for action in rule.actions or () if action not in actions}
     schema = schema_text(actions | dict.fromkeys(unknown_actions, ()), facts | dict.fromkeys(unknown_facts, "String"))
     problems += [problem for problem in _types(text, schema, rules, unknown_facts) if problem.line not in blamed]
@@ -52,9 +52,7 @@ def check_rules(text: str, specs: Sequence[AgentSpec]) -> list[Problem]:
 
 def known_actions(specs: Sequence[AgentSpec]) -> dict[str, tuple[str, ...]]:
     """Every action by name, with the groups it is in."""
-    actions: dict[str, tuple[str, ...]] = dict.fromkeys((*map(str, Effect), DELEGATE, "acp"), ())
-    for kind, effect in ACP_EFFECTS.items():
-        actions[f"acp.{kind}"] = ("acp", effect)
+    actions: dict[str, tuple[str, ...]] = dict.fromkeys((*map(str, Effect), DELEGATE), ())
     for spec in specs:
         groups = groups_of(spec.name, tuple(map(str, spec.effects)), True)
         actions |= {group: () for group in groups if group not in actions}
@@ -113,7 +111,7 @@ def _names(rule: Rule, actions: Iterable[str], facts: Iterable[str], agents: Col
     entities = list(_entities(rule.body))
     named: list[tuple[str, Iterable[str], Iterable[str]]] = [
         ("action", rule.actions or (), actions),
-        ("fact", rule.mentions.facts, facts),
+        ("fact", rule.mentions - {"*"}, facts),
         ("annotation", rule.annotations, ANNOTATIONS),
         ("agent", (name for kind, name in entities if kind == "Agent"), agents),
     ]
@@ -145,7 +143,7 @@ def _entities(node: Any) -> Iterator[tuple[str, str]]:
 
 def _types(text: str, schema: str, rules: Sequence[Rule], passed_over: set[str]) -> Iterator[Problem]:
     """The first fault of each rule that Cedar finds."""
-    lines = {rule.number: rule.line for rule in rules}
+    lines = {f"policy{number}": rule.line for number, rule in enumerate(rules)}
     try:
         errors = cedarpy.validate_policies(text, schema).errors
     except ValueError as error:

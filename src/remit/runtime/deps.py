@@ -33,7 +33,6 @@ from remit.core.routing import RoutingTable
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.core.context import ContextBackend
     from remit.core.settings import Settings
     from remit.runtime.local_context import LocalRun
     from remit.runtime.result_cache import FilesRead
@@ -343,16 +342,11 @@ class Submission:
 
 CURRENT: "contextvars.ContextVar[LocalRun | None]" = contextvars.ContextVar("remit_current", default=None)
 """The delegation whose agent runs in this context. An engine sets it around each agent, so that delegations inside become children."""
-LENT: "contextvars.ContextVar[ContextBackend | None]" = contextvars.ContextVar("remit_lent", default=None)
-"""The run of a lent agent that this context belongs to."""
 ROOT_LINEAGE = Lineage(session_id="", root_id="", parent_id=None, depth=0, path=(ROOT_CALLER,))
 
 
 def token_here() -> str | None:
     """The token of the delegation that this code runs in."""
-    lent = LENT.get()
-    if lent is not None:
-        return str(lent.environment().get(CALLER, ""))
     running = CURRENT.get()
     if running is not None and (token := running.process_environment().get(CALLER)):
         return token

@@ -123,8 +123,8 @@ class Engine(Protocol):
         """Record a delegation answered without running its agent, as the result cache does. Returns the recorded return."""
         ...
 
-    async def cancel(self, session_id: str, reason: str, source: str, *, force: bool = False) -> list[dict[str, Any]]:
-        """Stop a delegation and everything below it, in whichever process it runs. Returns how each node ended. `force`: without grace."""
+    async def cancel(self, session_id: str, reason: str, source: str) -> list[dict[str, Any]]:
+        """Stop a delegation and everything below it, in whichever process it runs. Returns how each node ended."""
         ...
 
     def message(self, session_id: str, text: str) -> bool:
@@ -156,8 +156,8 @@ class Engine(Protocol):
 
     # ---- limits
 
-    def limit_slots(self, agent: str, slots: int | None, *, is_default: bool = False) -> None:
-        """Limit the parallel delegations of `agent`; None: no limit of its own. `is_default`: only if it has no limit yet."""
+    def limit_slots(self, agent: str, slots: int | None) -> None:
+        """Limit the parallel delegations of `agent`; None: no limit of its own."""
         ...
 
     async def principal_budget(self, principal: str, limits: Limits | None = None) -> Budget:

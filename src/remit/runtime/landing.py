@@ -19,10 +19,8 @@ from typing import Any
 from remit.core.errors import RemitError, Unavailable
 from remit.runtime.workspaces import (
     MergeResult,
-    MergeWrite,
     Workspace,
     clear_worktree,
-    commit_without,
     open_git,
     project_git,
     stage_changes,
@@ -41,7 +39,6 @@ MERGE_LOCK = "remit-merge.lock"
 """Held while a delegation merges by itself, so that such merges do not outdate one another."""
 BOARD = "specs/"
 STATE_FILE = "landing.json"
-NOTHING_PERMITTED = "the policy does not allow its agent to change any of its files"
 MOVES = 5
 """How often a candidate is rebased again because the branch moved."""
 _OVERWRITTEN = ("would be overwritten", "not uptodate")
@@ -60,8 +57,6 @@ class LandingState:
     """The tree at the start of the current run; equal files were not changed by it."""
     candidate: str = ""
     """The commit that the project's branch was about to move to: once the branch contains it, the task is merged."""
-    left_out: Sequence[str] = ()
-    """Files of the work that are not in `candidate`, because the policy does not allow its agent to write them."""
     is_queued: bool = False
     """Merged by the queue, however its agent is declared: `--parallel` was asked for."""
     returning: Mapping[str, Any] = field(default_factory=dict)
@@ -244,7 +239,7 @@ def forget_candidate(workspace: Workspace) -> None:
     """Work continues in a workspace of which an earlier part was merged."""
     state = read_state(workspace)
     if state.candidate:
-        write_state(workspace, replace(state, candidate="", left_out=()))
+        write_state(workspace, replace(state, candidate=""))
 
 
 def landed_as(workspace: Workspace, *, seconds: float = GIT_SECONDS) -> str:
@@ -257,16 +252,9 @@ def landed_as(workspace: Workspace, *, seconds: float = GIT_SECONDS) -> str:
     return ""
 
 
-def merge_permitted(
-    workspace: Workspace, commit: str, left_out: Sequence[MergeWrite], claim: threading.Lock, *, message: str, seconds: float
-) -> MergeResult:
-    """Rebase `commit` without the excluded files on the checked-out branch, and move that forward. The merge and its cancellation compete
-    for `claim`: the one that acquires it decides."""
-    names = tuple(one.path for one in left_out)
-    if left_out:
-        commit = commit_without(workspace, commit, left_out, message=message, seconds=seconds)
-    if commit == workspace.base:
-        return MergeResult(is_done=False, conflicts=names, reason=NOTHING_PERMITTED)
+def merge_commit(workspace: Workspace, commit: str, claim: threading.Lock, *, seconds: float) -> MergeResult:
+    """Rebase `commit` on the checked-out branch, and move that forward. The merge and its cancellation compete for `claim`: the one that
+    acquires it decides."""
     git = project_git(workspace, time.monotonic() + seconds)
     if not git.asks("symbolic-ref", "--quiet", "HEAD"):
         return MergeResult(is_done=False, reason="no branch is checked out in the project (HEAD is detached)")
@@ -278,14 +266,14 @@ def merge_permitted(
             rebased = rebase(workspace, commit, head)
             if not rebased.is_clean:
                 return MergeResult(is_done=False, into=into, conflicts=rebased.conflicts, reason="both sides changed the same lines")
-            write_state(workspace, replace(read_state(workspace), candidate=rebased.tip, left_out=names))
+            remember_candidate(workspace, rebased.tip)
             if attempt == 0 and not claim.acquire(blocking=False):
                 return MergeResult(is_done=False, into=into, reason="it was stopped before the merge")
             moved = move_branch(workspace, head, rebased.tip)
             if not moved.is_outdated:
                 break
     reason = f"{into} moved {MOVES} times meanwhile" if moved.is_outdated else moved.reason
-    return MergeResult(is_done=moved.is_done, into=into, conflicts=moved.files, reason=reason, left_out=names if moved.is_done else ())
+    return MergeResult(is_done=moved.is_done, into=into, conflicts=moved.files, reason=reason)
 
 
 def is_merged(workspace: Workspace, commit: str) -> bool:

@@ -99,11 +99,10 @@ async def _prepare_folder(work: LocalRun) -> None:
         from remit.runtime.task_workspace import place
 
         await place(work)
-    if spec.workspace is not _SHARED:  # imported only if needed
-        from remit.runtime.workspace_session import OWN_FOLDER, open_session
+    if spec.workspace is WorkspaceKind.WORKTREE:  # imported only if needed
+        from remit.runtime.workspace_session import open_session
 
-        if spec.workspace in OWN_FOLDER:
-            await open_session(work)
+        await open_session(work)
 
 
 def completed_return(

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remit.core.agents import WorkspaceKind
 from remit.core.context import GIVEN
 from remit.core.errors import Failed, Misused, RemitError, Unavailable
 from remit.core.ports import Blobs
@@ -109,7 +108,7 @@ class Shipment:
             changed = [path for path in self._found(declared, scratch, workspace) if self._has_settled(path)]
             with ThreadPoolExecutor(AT_ONCE) as pool:
                 list(pool.map(lambda path: self._ship_file(path, None), changed))
-            if workspace is not None and workspace.kind is WorkspaceKind.WORKTREE:
+            if workspace is not None:
                 self._ship_diff(workspace)
             if self._shipped != before:
                 self._write_manifest(workspace)
@@ -182,7 +181,7 @@ class Shipment:
     def _write_manifest(self, workspace: Workspace | None) -> None:
         if not self._shipped:
             return
-        base = workspace.base if workspace is not None and workspace.kind is WorkspaceKind.WORKTREE else ""
+        base = workspace.base if workspace is not None else ""
         files = tuple(self._shipped.values())
         self._manifest = replace(self._manifest, files=files, at=time.time(), base=base)
         self._blobs.write_manifest(self._session_id, self._manifest)
@@ -344,7 +343,7 @@ def restore_worktree(root: Path, session_id: str, base: str, diff: Path, *, seco
     except GitFailed:
         message = f"This checkout does not have the commit {base}, which the work began from."
         raise Misused(message, advice="Fetch it, then try again.") from None
-    workspace, was_there = open_workspace(root, session_id, WorkspaceKind.WORKTREE, earlier=None, seconds=seconds, base=base)
+    workspace, was_there = open_workspace(root, session_id, earlier=None, seconds=seconds, base=base)
     if was_there:
         return workspace
     try:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from remit.core.delegate_results import Chunk, DelegateResult, TaskState, final_chunk, result_of_error
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.states import Priority
-from remit.runtime.tool.delegate_tool import needs
 from remit.server.addresses import announced
 from remit.server.http.models import TaskRequest, validated
 from remit.server.tokens import local_token
@@ -75,8 +74,10 @@ class Client:
         the result is the same. A server that cannot be reached is tried for `connect_seconds`; a task that does not end within its timeout
         and `grace_seconds` is TASK_TIMEOUT, whatever the server does.
         """
-        with needs("grpc", "grpc", "google"):
+        try:
             from remit.agents.grpc.task_service import ServiceAddress, TaskService
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(f"{error.name} is not installed: pip install 'remit[grpc]'", name=error.name) from None
         if address is None:
             found = discover()
             address, token = found.address, token or found.token
@@ -131,9 +132,9 @@ class Client:
         """The state of a task."""
         return await self._service.look(task_id)
 
-    async def cancel(self, task_id: str, reason: str = "", *, force: bool = False) -> DelegateResult:
+    async def cancel(self, task_id: str, reason: str = "") -> DelegateResult:
         """Stop a task and everything below it; its state then."""
-        return await self._service.cancel(task_id, reason, force=force)
+        return await self._service.cancel(task_id, reason)
 
     async def _chunks(
         self, target: str, operation: str | None, parameters: Mapping[str, Any] | None, more: Mapping[str, Any], *, cancels: bool

@@ -320,14 +320,10 @@ class Service:
 
     # ---- ending
 
-    async def cancel(
-        self, call: Call, task_id: str, reason: str = "", *, force: bool = False
-    ) -> tuple[DelegateResult, Sequence[dict[str, Any]]]:
-        """Stop it with everything below it. Returns the result, and how each node ended. Does nothing if it has ended.
-
-        `force`: without the grace period of its processes."""
+    async def cancel(self, call: Call, task_id: str, reason: str = "") -> tuple[DelegateResult, Sequence[dict[str, Any]]]:
+        """Stop it with everything below it. Returns the result, and how each node ended. Does nothing if it has ended."""
         await self.recovered(await self.changeable(call, task_id, "cancel"))
-        nodes = await self.remit.cancel(task_id, reason[:1000], source=f"{call.principal.name} by {call.api}", force=force)
+        nodes = await self.remit.cancel(task_id, reason[:1000], source=f"{call.principal.name} by {call.api}")
         return await self.tool.look(task_id), nodes
 
     async def changeable(self, call: Call, task_id: str, deed: str) -> Record:

@@ -265,9 +265,9 @@ class SqliteStore(SqlStore):
             return [("task_number=?", (query.task_number,), "")]
         if query.conversation is not None:
             return [("conversation=?", (query.conversation,), "")]
-        if query.principal is not None and not LIVE.issuperset(query.wanted or SETTLED):  # live ones are found faster by their state
+        if query.principal is not None and not LIVE.issuperset(query.states or SETTLED):  # live ones are found faster by their state
             return [("principal=?", (query.principal,), "")]
-        wanted = None if query.wanted is None else [state.value for state in query.wanted]
+        wanted = [state.value for state in query.states] or None
         return [(*scan, "") for scan in self._scans(wanted, query.agent)]
 
     # ---- lending connections
@@ -339,7 +339,10 @@ class SqliteStore(SqlStore):
         except OSError:
             is_same = False
         if not is_same:
-            raise database.replaced(self.path)
+            raise database.unavailable(
+                f"{self.path} was deleted or replaced while it was open; what is written now would be lost.",
+                "Put the file back, or stop every remit process of this project and start again.",
+            )
         self._place_checked_at = now
 
     # ---- which installation the database belongs to

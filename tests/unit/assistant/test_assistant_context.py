@@ -2,20 +2,17 @@
 
 import asyncio
 import json
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remit import Context, Conversations, Failed, Limits, Remit, Settings, agent
+from remit import Context, Failed, Remit, agent
 from remit.agents.model.context_window import tokens_of
-from remit.builtin.assistant.conversations import MessageLine
-from remit.builtin.assistant.memory import Memory, Room, history_of
+from remit.builtin.assistant.memory import Room, visible
 from remit.models.client import Models
 from support.histories import Answer, Choice, Message, Question, Reply, SpendSink, ToolCall, ToolResult, UserMessage, faults_of, repaired
 
@@ -166,55 +163,14 @@ def turns() -> st.SearchStrategy[list[Message]]:
 
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
-@given(turns(), st.integers(400, 4000), st.booleans())
-def test_compacted_history_is_valid_and_fits(said: list[Message], tokens: int, has_budget: bool) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(_check_compaction(Path(folder), said, tokens, has_budget))
-
-
-async def _check_compaction(root: Path, said: list[Message], tokens: int, has_budget: bool) -> None:
-    kept = Conversations(root)
-    conversation = kept.new("x")
-    room = Room(tokens=tokens, characters=CHARACTERS)
-    with conversation.writing():
-        for message in said:
-            conversation.append(MessageLine(at=1.0, message=message))
-        for question in ("First question?", "Second question?"):
-            conversation.append(MessageLine(at=1.0, message=UserMessage(text=question)))
-            memory = Memory(conversation, question, room, lambda: 1.0)
-            models = Models(Settings())
-            recorded = Recorded()
-            recorded.replies = [Reply(text="In short. " * 50)]
-            recorded.put_in(models)
-            held = list(memory.messages)
-            shown = await memory.build_view(models, Spending(has_budget), 100.0, list(held))
-            _assert_valid(shown, room, question)
-            call = ToolCall(call_id="z", name="delegate", arguments={"target": "t"})
-            for message in (Reply(calls=(call,)), ToolResult(call_id="z", name="delegate", text="r" * 5000)):
-                conversation.append(MessageLine(at=1.0, message=message))
-                memory.note_added()
-                held.append(message)
-            _assert_valid(await memory.build_view(models, Spending(has_budget), 100.0, list(held)), room, question)
-            conversation.append(MessageLine(at=1.0, message=Reply(text="Answered.")))
-    again = kept.open(conversation.conversation_id)
-    assert faults_of(repaired([message for _, message in history_of(again)])) == []
-    assert [line.message for line in again.spoken[: len(said)]] == said, "the file keeps all of it"
-
-
-def _assert_valid(shown: list[Message], room: Room, question: str) -> None:
-    assert faults_of(repaired(shown)) == []
-    assert any(isinstance(message, UserMessage) and question in message.text for message in shown)
-    assert all(len(message.text) <= CHARACTERS for message in shown if isinstance(message, ToolResult))
-    assert tokens_of(shown) <= max(room.tokens, 600)
-
-
-class Spending:
-    """The part of a context that a summary uses."""
-
-    remaining = 100.0
-
-    def __init__(self, has_budget: bool) -> None:
-        self.budget = Limits(tokens=None if has_budget else 1)
-
-    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None: ...
-    def progress(self, message: str, fraction: float | None = None) -> None: ...
+@given(turns(), st.integers(400, 4000))
+def test_shortened_history_is_valid_fits_and_begins_as_before(said: list[Message], tokens: int) -> None:
+    room, question = Room(tokens=tokens, characters=CHARACTERS), "The question?"
+    call = ToolCall(call_id="z", name="delegate", arguments={"target": "t"})
+    held = [*said, UserMessage(text=question), Reply(calls=(call,)), ToolResult(call_id="z", name="delegate", text="r" * 5000)]
+    for end in (len(said) + 1, len(held)):
+        shown = visible(held[:end], room, question)
+        assert faults_of(repaired(shown)) == []
+        assert any(isinstance(message, UserMessage) and question in message.text for message in shown)
+        assert all(len(message.text) <= CHARACTERS for message in shown if isinstance(message, ToolResult))
+        assert tokens_of(shown) <= max(room.tokens, 600)

@@ -85,23 +85,6 @@ def test_invalid_tasks_are_refused_and_nothing_is_written(board: Board) -> None:
     assert not board.state_path.exists()
 
 
-def test_dry_run_changes_nothing(board: Board) -> None:
-    assert record(board, NewTask(text="One"), dry_run=True).summary == "Task 1 would be recorded: One"
-    assert not board.specs.exists()
-    for text in ("One", "Two\n- a\n- b"):
-        add(board, text)
-    before = {path: path.read_bytes() for path in (board.state_path, board.todo_path)}
-    abandon(board, [1], "x", dry_run=True)
-    divide(board, 2, dry_run=True)
-    sync(board, dry_run=True)
-    set_status(board, 1, Status.ABANDONED)
-    before = {path: path.read_bytes() for path in (board.state_path, board.todo_path)}
-    recover(board, [1], dry_run=True)
-    todo(board, agreed=agreed, dry_run=True)
-    assert {path: path.read_bytes() for path in before} == before
-    assert not board.archive_path.exists()
-
-
 def test_abandon_validates_all_tasks_before_changing_any(board: Board) -> None:
     for text in ("One", "Two", "Three"):
         add(board, text)
@@ -250,6 +233,10 @@ def test_todo_reports_folders_of_no_task(board: Board) -> None:
     add(board, "One")
     (board.specs / "099_orphan").mkdir()
     (board.specs / "001_other_name").mkdir()
+    abandon(board, [1], "x")
+    before = board.state_path.read_bytes()
     outcome = todo(board, agreed=agreed, dry_run=True)
+    assert outcome.data["would_archive"] == [1]
+    assert board.state_path.read_bytes() == before
     assert outcome.data["orphan_folders"] == ["specs/099_orphan"]
     assert outcome.warnings == ("Folders of no task: specs/099_orphan.",)

@@ -233,9 +233,9 @@ class TaskService:
         answer: pb.GetTaskStatusResponse = await self._call("GetTaskStatus", request, more)
         return result_of_task(answer.task)
 
-    async def cancel(self, task_id: str, reason: str = "", *, force: bool = False) -> DelegateResult:
+    async def cancel(self, task_id: str, reason: str = "") -> DelegateResult:
         """Returns when it has stopped."""
-        request = pb.CancelTaskRequest(task_id=task_id, reason=reason[:1000], force=force)
+        request = pb.CancelTaskRequest(task_id=task_id, reason=reason[:1000])
         answer: pb.CancelTaskResponse = await self._call("CancelTask", request, (), 2 * ANSWER_SECONDS)
         return result_of_task(answer.task)
 

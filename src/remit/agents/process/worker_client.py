@@ -236,10 +236,10 @@ class WorkerClient(Handler):
 
     # ---- `rpc.Handler`
 
-    async def answer(self, run: int, name: str, body: dict[str, Any]) -> Any:
+    async def answer(self, name: str, body: dict[str, Any]) -> Any:
         return await self._service.answer(name, body)
 
-    def take(self, run: int, name: str, body: dict[str, Any]) -> None:
+    def take(self, name: str, body: dict[str, Any]) -> None:
         self._service.take(name, body)
 
     def lost(self, fault: str) -> None:

@@ -180,7 +180,7 @@ class Worker:
         self._end(outcome)
 
     def _open_context(self, facts: Mapping[str, Any]) -> Context:
-        backend = RemoteBackend(self._calls, 0, facts)
+        backend = RemoteBackend(self._calls, facts)
         threading.Thread(target=self._read, args=(backend,), name="remit-channel", daemon=True).start()
         return backend.context()
 

@@ -18,7 +18,7 @@ from remit.core.delegation import Lineage
 from remit.core.errors import Misused, Unavailable
 from remit.core.events import Event
 from remit.core.ports import Store
-from remit.core.record import CancelRequest, Owner, Record, RecordDelegation
+from remit.core.record import CancelRequest, Owner, Record, RecordDelegation, common_fields
 from remit.core.redaction import is_redacted
 from remit.core.result import Return, StopReason, state_of
 from remit.core.states import State
@@ -283,15 +283,8 @@ class EmbeddedEngine:
 
     # ---- cancelling
 
-    async def cancel(self, session_id: str, reason: str, source: str, *, force: bool = False) -> list[dict[str, Any]]:
+    async def cancel(self, session_id: str, reason: str, source: str) -> list[dict[str, Any]]:
         run = self._runs.get(session_id)
-        if run is not None and force:
-            nodes = frozenset(node.delegation.session_id for node in run.below())
-            cancelling = self.spawn(run.cancel_tree(reason, source))
-            await asyncio.sleep(0)  # cancelled first, so that its death does not count as a crash
-            self.config.kill(nodes)
-            ended: list[dict[str, Any]] = await asyncio.shield(cancelling)
-            return ended
         if run is not None:
             return await run.cancel_tree(reason, source)
         record = await known(self.store, session_id)
@@ -345,8 +338,8 @@ class EmbeddedEngine:
 
     # ---- limits
 
-    def limit_slots(self, agent: str, slots: int | None, *, is_default: bool = False) -> None:
-        self.scheduler.limit(agent, slots, is_default=is_default)
+    def limit_slots(self, agent: str, slots: int | None) -> None:
+        self.scheduler.limit(agent, slots)
 
     def spending_limits(self, run: DelegationRun) -> TreeLimits | None:
         """What the store compares with its spending; None: only this process draws from its budget."""
@@ -528,31 +521,15 @@ def _settled_record(submission: Submission, result: Return, owner_id: str) -> Re
     """The record of a delegation whose agent did not run. Without its idempotency key: a refusal does not consume it."""
     delegation, settled_at = submission.delegation, submission.step_times[12]
     state = state_of(result)
-    lineage = delegation.lineage
-    timeout_seconds = delegation.deadline.timeout_seconds
     return Record(
-        session_id=lineage.session_id,
-        root_id=lineage.root_id,
-        parent_id=lineage.parent_id,
-        depth=lineage.depth,
-        path=lineage.path,
-        agent=delegation.agent,
-        parameters=delegation.parameters,
-        caller=delegation.caller,
-        priority=delegation.priority,
+        **delegation.lineage._asdict(),
+        **common_fields(delegation),
         state=state,
-        created_at=delegation.created_at,
-        timeout_seconds=timeout_seconds,
-        deadline_at=delegation.created_at + timeout_seconds,
+        timeout_seconds=delegation.deadline.timeout_seconds,
+        deadline_at=delegation.deadline_wall,
         owner=owner_id,
         started_at=None if state is State.REFUSED else settled_at,
         settled_at=settled_at,
-        command=delegation.command,
-        task=delegation.task,
-        accept=delegation.accept,
-        limits=delegation.limits,
-        idle_seconds=delegation.idle_seconds,
-        caller_info=delegation.caller_info,
         step_times=tuple(submission.step_times),
         result=result,
     )

@@ -47,12 +47,10 @@ class Scheduler:
         self._count = 0
         self._is_shut = False
 
-    def limit(self, agent: str, slots: int | None, *, is_default: bool = False) -> None:
-        """`is_default`: only if there is no limit yet."""
-        if not is_default:
-            self._limits.pop(agent, None)
+    def limit(self, agent: str, slots: int | None) -> None:
+        self._limits.pop(agent, None)
         if slots is not None:
-            self._limits.setdefault(agent, slots)
+            self._limits[agent] = slots
         self.fill()
 
     @property
@@ -98,9 +96,6 @@ class Scheduler:
         delegation = item.delegation
         entry = [since - delegation.priority * self._ageing_seconds, self._count, item]
         lane = self._lanes.setdefault(delegation.agent, [])
-        if len(lane) > 64 and sum(one[2] is None for one in lane) * 2 > len(lane):
-            lane[:] = [one for one in lane if one[2] is not None]
-            heapq.heapify(lane)
         heapq.heappush(lane, entry)
         self._places[item] = entry
         self.fill()

@@ -404,8 +404,8 @@ class TemporalEngine(EmbeddedEngine):
             for process, targets in sorted(heard.items())
         ]
 
-    def limit_slots(self, agent: str, slots: int | None, *, is_default: bool = False) -> None:
-        super().limit_slots(agent, slots, is_default=is_default)
+    def limit_slots(self, agent: str, slots: int | None) -> None:
+        super().limit_slots(agent, slots)
         if self._workers is not None:
             self._workers.serve_later(target_of(agent))
 

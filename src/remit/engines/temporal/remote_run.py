@@ -288,18 +288,14 @@ class RemoteHandle(LocalHandle):
     __slots__ = ()
     _run: RemoteRun  # type: ignore[assignment]
 
-    def waited_for_by(self, caller: DelegationRun) -> "RemoteHandle":
-        return RemoteHandle(self._run, caller)  # type: ignore[arg-type]
-
     @property
     def is_queued(self) -> bool:
         return self._run.is_queued
 
     async def stream(self) -> AsyncIterator[Event]:
-        with self._waiting():
-            async for event in self._run.engine.follow(self.session_id):
-                if event.kind is not EventKind.STEP:
-                    yield event
+        async for event in self._run.engine.follow(self.session_id):
+            if event.kind is not EventKind.STEP:
+                yield event
 
     async def cancel(self, reason: str = "") -> list[dict[str, str]]:  # type: ignore[override]
         return await self._run.engine.cancel(self.session_id, reason, "its caller")

@@ -127,12 +127,12 @@ def health_routes(service: Service) -> list[BaseRoute]:
     return _routes([operation for operation in OPERATIONS if operation.is_open], service)
 
 
-def metrics_routes(page: Callable[[str], tuple[bytes, str]]) -> list[BaseRoute]:
-    """`/metrics` for Prometheus. `page`: its text and content type, by what the client accepts."""
+def metrics_routes(page: Callable[[], tuple[bytes, str]]) -> list[BaseRoute]:
+    """`/metrics` for Prometheus. `page`: its text and content type."""
 
     async def metrics(request: Request) -> Response:
         handlers.must_see_metrics(request)
-        body, content_type = page(request.headers.get("accept", ""))
+        body, content_type = page()
         return Response(body, headers={"content-type": content_type, "cache-control": "no-store"})
 
     return [Route("/metrics", metrics, methods=["GET"], include_in_schema=False)]

@@ -98,7 +98,7 @@ async def cancel_task(service: Service, request: Request, query: NoQuery) -> Res
     asked = await body_of(request, CancelRequest)
     call, task_id = call_of(request), request.path_params["taskId"]
     before = await service.record(call, task_id)
-    _, nodes = await service.cancel(call, task_id, asked.reason, force=asked.force)
+    _, nodes = await service.cancel(call, task_id, asked.reason)
     after = task_view(*await service.looked(call, task_id))
     ended = [{"taskId": node["session_id"], "agentId": node["agent"], "state": str(node["state"])} for node in nodes]
     is_cancelled = not before.state.is_settled and after["taskState"] == "CANCELLED"

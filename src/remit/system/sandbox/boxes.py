@@ -31,7 +31,6 @@ class Job:
     language: str
     """As `recipes.language_of` gives it."""
     code: str
-    stdin: bytes | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Initial content of the work folder."""
     limits: Limits = field(default_factory=Limits)
@@ -211,7 +210,6 @@ async def _shell_alone(command: str, profile: Profile, offer: Offer, limits: Lim
             "files": [],
             "script": "",
             "argv": ["/bin/sh", "-c", f'{_GIT_IDENTITY}; exec /bin/sh -c "$0"', command],
-            "stdin": None,
             "network": False,
             "environment": {**environ, "HOME": str(home), "TMPDIR": str(temporary)},
             **keeper_orders(offer, limits),

@@ -1,4 +1,4 @@
-"""Facts about files: symbols, imports, size, complexity, entry points and tests.
+"""Facts about files: symbols, imports, size, complexity and entry points.
 
 A language with a grammar is parsed by tree-sitter, others by lizard. Complexity is McCabe's: one plus the number of decisions. Parsers run
 in forked processes (`ParserPool`), because a hostile file can crash or hang a C parser."""
@@ -17,93 +17,75 @@ from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from remit.builtin.coder.analysis.grammars import GRAMMARS, TEST_FILE, TEST_NAME, load
+from remit.builtin.coder.analysis.grammars import GRAMMARS, TEST_FILE, load
 from remit.builtin.coder.source_files import SourceFile, language_of, read_bytes
 from remit.system.beneath import Root
 
 NAME_CHARACTERS = 200
 IMPORT_CHARACTERS = 4_000
 """A Rust `use` can name many modules."""
-IMPORTS_KEPT = 2_000
-"""Of one file: those of all files are in memory together."""
 FUNCTIONS = frozenset({"function", "method"})
 _TYPES = frozenset({"class", "struct", "interface", "enum", "trait", "scope"})
 _BLANK = re.compile(rb"^[ \t\r\f\v]*$", re.MULTILINE)
 _SPACE = re.compile(r"\s+")
+_PARTS = frozenset({"name", "receiver", "what", "word"})
+"""Captures inside another one."""
+Facts = dict[str, Any]
 
 
 class _Scope(NamedTuple):
     end: int
     parent: str = ""
     kind: str = ""
-    function: dict[str, Any] | None = None
-    depth: int = 0
+    function: Facts | None = None
     is_lazy: bool = False
 
 
-def read_source(source: bytes, language: str, path: str) -> dict[str, Any]:
+def read_source(source: bytes, language: str, path: str) -> Facts:
     """All facts as plain data. Only the name of `path` is used."""
     body = source.removesuffix(b"\n")
     lines = body.count(b"\n") + 1 if source else 0
     blank = sum(1 for _ in _BLANK.finditer(body)) if source else 0
-    facts: dict[str, Any] = {
-        "language": language,
-        "lines": lines,
-        "blank": blank,
-        "comments": 0,
-        "isTest": bool(TEST_FILE.search(f"/{path}")),
-    }
+    facts: Facts = {"language": language, "lines": lines, "code": lines - blank, "isTest": bool(TEST_FILE.search(f"/{path}"))}
     if language in GRAMMARS:
-        facts |= _parse(source, language, path, is_test=facts["isTest"])
+        facts |= _parse(source, language, path)
     elif (lizard := importlib.import_module("lizard")).get_reader_for(path) is not None:
-        facts |= _count(lizard, source, path, lines - blank)
-    return facts | {"code": lines - blank - facts["comments"]}
+        facts |= _count(lizard, source, path)
+    return facts
 
 
-def _parse(source: bytes, language: str, path: str, *, is_test: bool) -> dict[str, Any]:
+def _parse(source: bytes, language: str, path: str) -> Facts:
     import tree_sitter
 
     parser, query = load(language)
     tree = parser.parse(source)
     spans: dict[tuple[int, int, str], tuple[str, dict[str, list[Any]]]] = {}
-    elifs, tests = set(), 0
     names: dict[int, list[str]] = {}
     for _, captures in tree_sitter.QueryCursor(query).matches(tree.root_node):
-        for capture, nodes in captures.items():
-            node = nodes[0]
-            if capture == "elif":
-                elifs.add(node.start_byte)
-            elif capture == "test":
-                tests += 1
-            elif capture not in ("name", "receiver", "what", "word"):
-                kind = "def" if capture.startswith("def.") else capture
-                key = (node.start_byte, -node.end_byte, kind)
-                if key not in spans or spans[key][0] == "def.type":  # a more exact kind replaces it
-                    spans[key] = (capture, captures)
-            if capture == "what":
-                names.setdefault(captures["import"][0].start_byte, []).append(_text(node))
-    symbols, imports, loose = _sweep(spans, elifs, names)
-    comments = sorted((start, -end) for start, end, kind in spans if kind in ("comment", "doc"))
+        for capture in captures.keys() - _PARTS:
+            node = captures[capture][0]
+            key = (node.start_byte, -node.end_byte, capture.partition(".")[0])
+            if key not in spans or spans[key][0] == "def.type":  # a more exact kind replaces it
+                spans[key] = (capture, captures)
+        if "what" in captures:
+            names.setdefault(captures["import"][0].start_byte, []).append(_text(captures["what"][0]))
+    symbols, imports, loose = _sweep(spans, names)
     what = 'if __name__ == "__main__"' if language == "Python" else "function main"
     entries = [[_row(captures["entry"][0]), what] for capture, captures in spans.values() if capture == "entry"]
     if source.startswith(b"#!"):
         entries.append([1, source.split(b"\n", 1)[0][:80].decode("utf-8", "replace")])
-    functions = [symbol for symbol in symbols if symbol["kind"] in FUNCTIONS]
-    tests = tests or (sum(bool(TEST_NAME.match(one["name"])) for one in functions) if is_test else 0)
     return {
-        "comments": _comment_lines(comments, source),
-        "complexity": loose + sum(one["complexity"] for one in functions),
-        "tests": tests if is_test or language == "Rust" else 0,
-        "imports": imports[:IMPORTS_KEPT],
-        "entries": entries[:5] or ([[1, "python -m"]] if path.endswith("__main__.py") else []),
+        "complexity": loose + sum(one.get("complexity", 0) for one in symbols),
+        "imports": imports,
+        "entries": entries or ([[1, "python -m"]] if path.endswith("__main__.py") else []),
         "hasErrors": bool(tree.root_node.has_error),
         "symbols": symbols,
     }
 
 
-def _sweep(spans: dict[tuple[int, int, str], Any], elifs: set[int], names: dict[int, list[str]]) -> tuple[list[Any], list[Any], int]:
+def _sweep(spans: dict[tuple[int, int, str], Any], names: dict[int, list[str]]) -> tuple[list[Facts], list[Any], int]:
     """One pass in text order: nesting by ranges. Returns symbols, imports, and decisions outside all functions."""
-    symbols: list[dict[str, Any]] = []
+    symbols: list[Facts] = []
     imports: list[list[Any]] = []
     loose = 0
     stack = [_Scope(1 << 62)]
@@ -111,15 +93,10 @@ def _sweep(spans: dict[tuple[int, int, str], Any], elifs: set[int], names: dict[
         while stack[-1].end <= start:
             stack.pop()
         top = stack[-1]
-        if kind in ("branch", "decision"):
-            loose += top.function is None
-            if top.function is not None:
-                top.function["complexity"] += 1
-        if kind in ("branch", "nest"):
-            depth = top.depth + (start not in elifs)
-            if top.function is not None:
-                top.function["nesting"] = max(top.function["nesting"], depth)
-            stack.append(top._replace(end=-end, depth=depth))
+        if kind == "decision" and top.function is not None:
+            top.function["complexity"] += 1
+        elif kind == "decision":
+            loose += 1
         elif kind == "lazy":
             stack.append(top._replace(end=-end, is_lazy=True))
         elif kind == "import":
@@ -146,8 +123,8 @@ def _define(kind: str, captures: dict[str, list[Any]], top: _Scope, end: int, sy
     whole = f"{parent}.{name}" if parent else name
     if kind not in FUNCTIONS:
         return top._replace(end=end, parent=whole, kind=kind)
-    symbol |= {"complexity": 1, "nesting": 0}
-    return _Scope(end, whole, kind, symbol, 0, True)
+    symbol["complexity"] = 1
+    return _Scope(end, whole, kind, symbol, is_lazy=True)
 
 
 def _text(node: Any, at_most: int = NAME_CHARACTERS) -> str:
@@ -158,20 +135,8 @@ def _row(node: Any) -> int:
     return int(node.start_point[0]) + 1
 
 
-def _comment_lines(comments: list[tuple[int, int]], source: bytes) -> int:
-    """Lines that contain only a comment or a docstring."""
-    count, last = 0, -1
-    for start, end in comments:
-        line_start = source.rfind(b"\n", 0, start) + 1
-        if line_start <= last or source[line_start:start].strip():
-            continue
-        count += source.count(b"\n", start, end - 1) + 1 - len(_BLANK.findall(source, start, max(start, end - 1)))
-        last = source.find(b"\n", end - 1) if end > start else start
-    return count
-
-
-def _count(lizard: Any, source: bytes, path: str, at_most: int) -> dict[str, Any]:
-    found = lizard.FileAnalyzer(lizard.get_extensions(["nd"])).analyze_source_code(path, source.decode("utf-8", "replace"))
+def _count(lizard: Any, source: bytes, path: str) -> Facts:
+    found = lizard.analyze_file.analyze_source_code(path, source.decode("utf-8", "replace"))
     symbols = [
         {
             "kind": "function",
@@ -180,12 +145,10 @@ def _count(lizard: Any, source: bytes, path: str, at_most: int) -> dict[str, Any
             "endLine": one.end_line,
             "parent": "",
             "complexity": one.cyclomatic_complexity,
-            "nesting": one.max_nesting_depth,
         }
         for one in found.function_list
     ]
-    complexity = sum(one["complexity"] for one in symbols)
-    return {"comments": max(0, at_most - found.nloc), "complexity": complexity, "symbols": symbols}
+    return {"complexity": sum(one["complexity"] for one in symbols), "symbols": symbols}
 
 
 # ---- processes
@@ -196,7 +159,6 @@ _FILES_PER_WORKER = 150
 """For fewer files, another process costs more than it saves."""
 _MAX_WORKERS = 16
 _MAX_DESCRIPTORS = 65_536
-Facts = dict[str, Any]
 
 
 def read_file(root: Root, file: SourceFile) -> Facts:
@@ -223,8 +185,8 @@ class ParserPool:
         self._workers: dict[Connection, tuple[ForkProcess, deque[SourceFile]]] = {}
         """Each with the files that it has not answered yet."""
 
-    def run(self, is_over: Callable[[], bool]) -> Iterator[tuple[SourceFile, Facts, str]]:
-        """Yield facts, also as JSON, until all files are read or `is_over`. No process is left at the end."""
+    def run(self, is_over: Callable[[], bool]) -> Iterator[tuple[SourceFile, Facts]]:
+        """Yield facts until all files are read or `is_over`. No process is left at the end."""
         count = max(1, min(len(os.sched_getaffinity(0)), _MAX_WORKERS, len(self._files) // _FILES_PER_WORKER))
         try:
             for number in range(count):
@@ -247,19 +209,18 @@ class ParserPool:
         theirs.close()
         self._workers[ours] = process, files
 
-    def _receive(self, connection: Connection) -> tuple[SourceFile, Facts, str]:
+    def _receive(self, connection: Connection) -> tuple[SourceFile, Facts]:
         _, files = self._workers[connection]
         file = files.popleft()
         try:
-            text = connection.recv_bytes().decode()
-            facts: Facts = json.loads(text)
+            facts: Facts = json.loads(connection.recv_bytes())
         except (EOFError, OSError, ValueError, RecursionError):
             is_slow = self._stop(connection) == -signal.SIGALRM
             self._start(files)
-            return file, {"trouble": f"the parser {f'took longer than {FILE_SECONDS:g} s' if is_slow else 'crashed'}"}, ""
+            return file, {"trouble": f"the parser {f'took longer than {FILE_SECONDS:g} s' if is_slow else 'crashed'}"}
         if not files:
             self._stop(connection)
-        return file, facts, text
+        return file, facts
 
     def _stop(self, connection: Connection) -> int | None:
         """Its exit code. A worker that still runs is killed."""
