@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from remit import Context, Remit, RemitError, Return, agent
-from remit.testing import ManualClock
 from support.audit import audit_log
+from support.clocks import ManualClock
 from support.server import OWNER, Authenticator, Call, Credentials, Grants, Principal, Service
 
 RULES = """

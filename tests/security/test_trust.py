@@ -223,7 +223,6 @@ def test_read_only_commands_run_no_code_and_report_ignored_items_once(clone: Pat
         ["doctor"],
         ["roles"],
         ["policy", "check"],
-        ["tool", "schema"],
         ["config"],
         ["commands"],
         ["delegate", "worker"],

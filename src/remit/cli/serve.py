@@ -27,10 +27,6 @@ def serve(
     ] = None,
     http: Annotated[str | None, Option(metavar="ADDRESS", help="Where HTTP, A2A, MCP and the metrics listen: HOST:PORT.")] = None,
     grpc: Annotated[str | None, Option(metavar="ADDRESS", help="Where gRPC listens: unix or HOST:PORT.")] = None,
-    behind_proxy: Annotated[bool, Option("--behind-proxy", help="A proxy in front terminates TLS.")] = False,
-    allow_host: Annotated[
-        list[str] | None, Option(metavar="NAME", help="Another name by which clients may call this machine; repeatable.")
-    ] = None,
     stop_after: arguments.StopAfter = None,
     engine: Annotated[str | None, Option(metavar="KIND", help="What runs delegations: embedded or temporal.")] = None,
 ) -> Exit:
@@ -44,8 +40,6 @@ def serve(
         "apis": tuple(api) if api else None,
         "http": http,
         "grpc": grpc,
-        "behind_proxy": behind_proxy or None,
-        "allow_hosts": tuple(allow_host) if allow_host else None,
         "stop_seconds": arguments.seconds(stop_after, "--stop-after") if stop_after else None,
     }
     said = {name: value for name, value in asked.items() if value is not None}
