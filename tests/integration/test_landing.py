@@ -57,7 +57,8 @@ async def test_work_without_declared_files_has_one_verdict_in_record_git_and_boa
     assert str(record.state) == "completed"
     assert record.result.extra["workspace"]["changed"] == ["new.txt"]
     accepted = f"accepted by `{GREEN}`" if merge == "queue" else "no acceptance command was run"
-    for shown in (("board", "1"), ("task", "1"), ("show", outcome.session_id)):
+    assert "completed" in cli.run("show", outcome.session_id, cwd=tmp_path).stdout
+    for shown in (("board", "1"), ("task", "1")):
         messages = " ".join(cli.run(*shown, cwd=tmp_path).stdout.split())
         assert "Merged into main as " in messages
         assert accepted in messages
