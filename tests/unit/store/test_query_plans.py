@@ -44,7 +44,7 @@ def fill(store: SqliteStore, rows: int) -> None:
 CHOICES: dict[str, tuple[Any, ...]] = {
     "root_id": (None, session(1)),
     "agent": (None, "agent3"),
-    "state": (None, State.FAILED),
+    "states": ((), (State.FAILED,)),
     "task_number": (None, 7),
     "since": (None, 2000.0),
     "until": (None, 30_000.0),
