@@ -130,7 +130,7 @@ def measure_folders(folders: list[str], processes: list[int]) -> tuple[int, int]
     used = made = 0
     for folder in folders:
         try:
-            found = _measure_folder(_open_folder(folder, None), 0)
+            found = _measure_folder(os.open(folder, _FOLDER), 0)
         except OSError:
             found = BEYOND_COUNTING, 0
         used, made = used + found[0], made + found[1]
@@ -154,7 +154,7 @@ def _measure_folder(folder: int, depth: int) -> tuple[int, int]:
             made += 1
             try:
                 used += entry.stat(follow_symlinks=False).st_blocks * 512
-                below = _open_folder(entry.name, folder) if entry.is_dir(follow_symlinks=False) else -1
+                below = os.open(entry.name, _FOLDER, dir_fd=folder) if entry.is_dir(follow_symlinks=False) else -1
             except (FileNotFoundError, NotADirectoryError):
                 continue  # it is gone meanwhile
             if below >= 0:
@@ -168,23 +168,6 @@ def _measure_folder(folder: int, depth: int) -> tuple[int, int]:
     finally:
         os.close(folder)
     return used, made
-
-
-def _open_folder(name: str, folder: int | None) -> int:
-    """A folder that the code may have closed to itself, and so to the keeper: opened for a moment, then with its permissions restored."""
-    try:
-        return os.open(name, _FOLDER, dir_fd=folder)
-    except PermissionError:
-        held = os.open(name, _FOLDER | os.O_PATH, dir_fd=folder)  # this very folder, whatever its name means by now
-    try:
-        rights = os.fstat(held).st_mode & 0o7777
-        os.chmod(f"/proc/self/fd/{held}", 0o700)
-        try:
-            return os.open(f"/proc/self/fd/{held}", os.O_RDONLY | os.O_DIRECTORY)
-        finally:
-            os.chmod(f"/proc/self/fd/{held}", rights)
-    finally:
-        os.close(held)
 
 
 def clear(folder: str) -> None:
