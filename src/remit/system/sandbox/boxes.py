@@ -70,7 +70,8 @@ def in_bubblewrap(job: Job, offer: Offer) -> Box:
         "process_limit": job.limits.processes + 1 + (0 if is_counted_alone else tasks_of(os.getuid())),
     }
     python = [str(recipes.python().program), *_INTERPRETER]
-    argv = bubblewrap.command(offer.bubblewrap, job.limits, job.hidden, network=job.network, locks_namespaces=offer.locks_namespaces)
+    profile = bubblewrap.box_profile(job.limits, job.hidden, network=job.network)
+    argv = bubblewrap.enclose(offer.bubblewrap, profile, {}, locks_namespaces=offer.locks_namespaces, has_keeper=True)
     return Box(argv=argv + python, orders=orders, uid=spare_uid(), environment=_environment(bubblewrap.WORKSPACE, bubblewrap.TEMPORARY))
 
 
