@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - each program is one literal
 """Sandboxed code hides nothing from the keeper and leaves nothing behind after a cancel or kill at any moment."""
 
 import asyncio
@@ -34,7 +35,7 @@ WRITE = "for n in range(12): open(f'{n}', 'wb').write(bytes(8 << 20))\nimport ti
 )
 async def test_hidden_files_count_against_the_disk_limit(hiding: str, stack: str, box_parent: Path) -> None:
     ran, _, stderr = await sandboxed(hiding + WRITE, stack, limits=Limits(seconds=20, disk_bytes=32 * MEBIBYTE))
-    assert ran.killed_by == "disk", stderr
+    assert ran.ended.killed_by == "disk", stderr
     assert os.listdir(box_parent) == []
 
 
@@ -44,12 +45,22 @@ async def test_sandboxed_code_has_the_highest_oom_score() -> None:
 
 
 @each_stack
+async def test_files_are_returned_when_code_exits_at_the_output_limit(stack: str) -> None:
+    """The keeper returns the files even if the code has ended before the order to stop it."""
+    code = "import os, time\nopen('f', 'w').write('x')\nos.write(1, b'y' * 59000)\ntime.sleep(0.1)\nos.write(1, b'y' * 60000)\nos.write(1, b'y' * 50000)\nos._exit(0)"
+    for _ in range(4):
+        ran, _, _ = await sandboxed(code, stack, limits=Limits(seconds=20, output_bytes=10_000))
+        assert [left.name for left in ran.ended.files] == ["f"]
+        assert (ran.ended.exit_code, ran.ended.killed_by) in ((0, ""), (None, "output"))
+
+
+@each_stack
 async def test_cancel_at_any_moment_leaves_nothing(stack: str, box_parent: Path, tmp_path: Path) -> None:
     mark = f"603.{os.getpid()}"
     job = Job(language="shell", code=f"setsid sleep {mark} & sleep {mark}")
     chance = random.Random(4)
-    for _ in range(5):
-        tasks = [asyncio.create_task(run(job, offer_of(stack), hear=lambda *_: None)) for n in range(6)]
+    for turn in range(5):
+        tasks = [asyncio.create_task(run(job, offer_of(stack), hear=lambda *_: None, out=tmp_path / f"{turn}{n}")) for n in range(6)]
         for task in tasks:
             await asyncio.sleep(chance.random() * 0.03)
             task.cancel()
@@ -91,7 +102,7 @@ def test_hanging_bubblewrap_is_unusable_and_leaves_no_process(tmp_path: Path, mo
 async def test_external_kill_is_not_reported_as_a_limit(stack: str, tmp_path: Path) -> None:
     mark = f"605.{os.getpid()}"
     job = Job(language="shell", code=f"sleep {mark} & sleep {mark} & sleep {mark}")
-    work = asyncio.create_task(run(job, offer_of(stack), hear=lambda *_: None))
+    work = asyncio.create_task(run(job, offer_of(stack), hear=lambda *_: None, out=tmp_path / "out"))
     while len(processes_marked(mark)) < 3:  # noqa: ASYNC110 - waits for other processes
         await asyncio.sleep(0.02)
     (keeper,) = [
@@ -100,7 +111,7 @@ async def test_external_kill_is_not_reported_as_a_limit(stack: str, tmp_path: Pa
         if pid in descendants(os.getpid()) and pid not in processes_marked("--die-with-parent")
     ]
     os.kill(keeper, 9)
-    ended = await work
+    ended = (await work).ended
     assert (ended.exit_code, ended.signal, ended.killed_by) == (None, 9, "")
     while processes_marked(mark):  # noqa: ASYNC110 - waits for other processes
         await asyncio.sleep(0.02)

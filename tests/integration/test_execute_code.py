@@ -1,4 +1,4 @@
-"""`coder.execute_code`: output, files taken in, limits, and the network policy."""
+"""`coder.execute_code`: output, files in and out, limits, and the network policy."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,10 +26,12 @@ async def executed(remit: Remit, code: str, **parameters: Any) -> tuple[Return, 
     return done, dict(done.data or {})
 
 
-async def test_python_output_is_returned_and_files_are_not(remit: Remit) -> None:
+async def test_python_output_and_files_are_returned(remit: Remit, tmp_path: Path) -> None:
     done, data = await executed(remit, "print('hello'); open('out.txt', 'w').write('x' * 10)")
     assert (done.status, data["exitCode"], data["stdout"], data["stderr"]) == ("completed", 0, "hello\n", "")
-    assert not done.artifacts
+    assert [(file["name"], file["sizeBytes"]) for file in data["files"]] == [("out.txt", 10)]
+    assert (tmp_path / data["files"][0]["path"]).read_text() == "x" * 10
+    assert [artifact.type for artifact in done.artifacts] == ["data"]
     assert not done.warnings
 
 
@@ -43,7 +45,7 @@ async def test_python_output_is_returned_and_files_are_not(remit: Remit) -> None
 )
 async def test_input_reaches_the_program_unchanged(remit: Remit, code: str, inputs: dict[str, Any], stdout: str) -> None:
     done, data = await executed(remit, code, **inputs)
-    assert (done.status, data["stdout"]) == ("completed", stdout)
+    assert (done.status, data["stdout"], data["files"]) == ("completed", stdout, [])
 
 
 async def test_failing_program_is_a_failed_delegation_with_its_stderr(remit: Remit) -> None:
@@ -117,8 +119,11 @@ async def test_invalid_requests_are_refused_before_anything_runs(remit: Remit, p
 
 
 async def test_workspace_files_are_available(remit: Remit, tmp_path: Path) -> None:
-    done, data = await executed(remit, "sort -u names.txt; echo changed >> names.txt", language="shell", files=["names.txt"])
+    done, data = await executed(
+        remit, "sort -u names.txt | tee sorted.txt; echo changed >> names.txt", language="shell", files=["names.txt"]
+    )
     assert (done.status, data["stdout"]) == ("completed", "a\nb\n")
+    assert {file["name"] for file in data["files"]} == {"sorted.txt", "names.txt"}
     assert (tmp_path / "names.txt").read_text() == "b\na\nb\n"
 
 

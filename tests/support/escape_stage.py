@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -87,14 +88,22 @@ def offer_of(stack: str) -> Offer:
     return offers[stack]
 
 
-async def sandboxed(code: str, stack: str = "bubblewrap", *, language: str = "python", **given: Any) -> tuple[RunResult, str, str]:
+async def sandboxed(
+    code: str, stack: str = "bubblewrap", *, language: str = "python", out: Path | None = None, **given: Any
+) -> tuple[RunResult, str, str]:
     """Exit status, stdout and stderr."""
     heard = {"stdout": b"", "stderr": b""}
 
     def hear(stream: str, data: bytes) -> None:
         heard[stream] += data
 
-    ran = await run(Job(language=language, code=code, **{"limits": Limits(seconds=20), **given}), offer_of(stack), hear=hear)
+    with tempfile.TemporaryDirectory() as folder:
+        ran = await run(
+            Job(language=language, code=code, **{"limits": Limits(seconds=20), **given}),
+            offer_of(stack),
+            hear=hear,
+            out=out or Path(folder) / "out",
+        )
     return ran, heard["stdout"].decode("utf-8", "replace"), heard["stderr"].decode("utf-8", "replace")
 
 
@@ -113,12 +122,12 @@ async def try_all(facts: dict[str, Any]) -> dict[str, dict[str, str]]:
             files = {name: text.encode() for name, text in attempt.files.items()}
             given = {"language": attempt.language, "files": files, "hidden": (Path(facts["project"]),)}
             ran, stdout, stderr = await sandboxed(filled(attempt, facts), stack, **given)
-        return {attempt.name: f"{stdout}\n{stderr}\n{ran}"}
+        return {attempt.name: f"{stdout}\n{stderr}\n{ran.ended}"}
 
     async def batch(stack: str) -> dict[str, str]:
         async with at_once:
             ran, stdout, stderr = await sandboxed(batched(facts), stack, hidden=(Path(facts["project"]),))
-        assert ran.exit_code == 0, f"{stdout}\n{stderr}\n{ran}"
+        assert ran.ended.exit_code == 0, f"{stdout}\n{stderr}\n{ran.ended}"
         return said_in(stdout)
 
     found: dict[str, dict[str, str]] = {}

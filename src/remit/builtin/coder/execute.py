@@ -1,5 +1,6 @@
 """`coder.execute_code`: runs untrusted code in the sandbox (`remit.sandbox`)."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
@@ -73,9 +74,11 @@ async def execute_code(
         hidden=tuple(dict.fromkeys((ctx.root, ctx.workspace))),
     )
     streams = OutputStreams(ctx.emit)
-    ran = await run(job, offer, hear=streams.hear)
+    out = ctx.scratch / "files"
+    ran = await run(job, offer, hear=streams.hear, out=out)
     streams.finish()
-    return build_execution_return(job, ran, offer, streams, is_deadline=is_deadline)
+    left = [{"name": one.name, "path": _declare(ctx, out / one.name, one.size), "sizeBytes": one.size} for one in ran.ended.files]
+    return build_execution_return(job, ran, offer, streams, left, is_deadline=is_deadline)
 
 
 def _seconds(ctx: Context, timeout: float | None) -> tuple[float, bool]:
@@ -85,3 +88,9 @@ def _seconds(ctx: Context, timeout: float | None) -> tuple[float, bool]:
     if left < _LEAST_SECONDS:
         raise OutOfTime("There is no time left to run the code.", advice="Delegate it with a longer timeout.")
     return (wanted, False) if wanted <= left else (left, True)
+
+
+def _declare(ctx: Context, path: Path, size: int) -> str:
+    if size:  # an empty file proves nothing
+        ctx.artifact(path, "data", "Left by the code.")
+    return path.relative_to(ctx.root).as_posix() if path.is_relative_to(ctx.root) else str(path)

@@ -1,5 +1,5 @@
 """Runs inside the sandbox, before the code and beside it. The keeper drops its rights, starts the code in its own process, monitors the
-resources of all its processes, and ends them.
+resources of all its processes, ends them, and returns their files.
 
 Python code runs in a fork of this interpreter. `wire` compiles this module and sends it in, since the package is not visible inside, so it
 imports only a small part of the standard library: every run pays for each import. The keeper reports in lines on a pipe (see `wire`). End
@@ -25,6 +25,10 @@ DISK_TICKS = 4
 STOP_OUTPUT = b"O"
 SPARE_BYTES = 256 << 20
 """Address space beyond the memory limit: programs reserve memory that they never touch."""
+MOST_LISTED = 10_000
+MOST_RETURNED = 100
+"""Files that are sent back."""
+DEEPEST = 32
 SIGKILL = 9
 BEYOND_COUNTING = 1 << 62
 """More bytes than any limit."""
@@ -359,6 +363,7 @@ class Keeper:
         self.hits: set[str] = set()
         self.killed = ""
         self.shared: dict[bytes, int] = {}
+        self.made: dict[str, int] = {}
         self.is_first = os.getpid() == 1
         self.is_alone = False
         """Whether a signal to all processes reaches only those started in here."""
@@ -380,6 +385,8 @@ class Keeper:
                 os.makedirs(folder, exist_ok=True)
             with open(name, "wb") as file:
                 file.write(content)
+            self.made[name] = os.stat(name).st_ctime_ns
+        self.made[job["script"]] = -1
         self.confinement = confinement
 
     def start(self) -> int:
@@ -607,6 +614,46 @@ class Keeper:
         ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         hits = ",".join(sorted(self.hits)) or "-"
         self.say(f"E {exit_code} {ended_by} {int(took * 1000)} {self.killed or '-'} {hits}")
+        kept, room, left = 0, self.limits["disk_bytes"], 0
+        for name, size in self.left():
+            if kept < MOST_RETURNED and size <= room and self.hand_out(name, size):
+                kept, room = kept + 1, room - size
+            else:
+                left += 1
+        self.say(f". {left}")
+
+    def left(self) -> list[tuple[str, int]]:
+        """New or changed regular files, by name, at most so many; no process is left that could change them."""
+        found: list[tuple[str, int]] = []
+        for folder, folders, files in os.walk("."):
+            folders[:] = [] if folder.count("/") == DEEPEST else [name for name in folders if not name.startswith("__pycache__")]
+            for path in (f"{folder}/{name}"[2:] for name in files):
+                if len(found) < MOST_LISTED and (size := self.size_if_new(path)) >= 0:
+                    found.append((path, size))
+        return sorted(found)
+
+    def size_if_new(self, name: str) -> int:
+        """-1: a link or device, a file that existed before and is unchanged, or a path that is too long."""
+        try:
+            about = os.stat(name, follow_symlinks=False)
+        except OSError:
+            return -1
+        is_new = about.st_mode & 0o170000 == 0o100000 and self.made.get(name, 0) not in (about.st_ctime_ns, -1)
+        return about.st_size if is_new else -1
+
+    def hand_out(self, name: str, size: int) -> bool:
+        try:
+            os.chmod(name, 0o600)  # the code may have removed its own read permission
+            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return False
+        self.say(f"F {size} {os.fsencode(name).hex()}")
+        while size:
+            part = os.read(file, min(size, 1 << 18)) or bytes(min(size, 1 << 18))
+            self.say_bytes(part)
+            size -= len(part)
+        os.close(file)
+        return True
 
     def say_bytes(self, data: bytes) -> None:
         while data:

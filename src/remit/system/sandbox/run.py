@@ -11,20 +11,20 @@ import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from remit.core.errors import Misused, Unavailable
 from remit.system.processes import MARK, descendants, kill_tree_async, process_start
 from remit.system.sandbox import recipes
-from remit.system.sandbox.boxes import Box, Job, alone, in_bubblewrap, keeper_orders, message
+from remit.system.sandbox.boxes import Box, Job, alone, in_bubblewrap, keeper_orders
 from remit.system.sandbox.cgroup import make_group
 from remit.system.sandbox.keeper import STOP_OUTPUT, measure_folders, measure_process, measure_proportionally, shared_memory
 from remit.system.sandbox.probe import Offer
-from remit.system.sandbox.recipes import FLOOD, LIMIT_NAMES, Limits, is_plain
+from remit.system.sandbox.recipes import FLOOD, Limits
+from remit.system.sandbox.wire import LINE_BYTES, ExitReport, KeeperLost, converse, is_plain, message
 from remit.system.threads import finish_despite_cancel, off_loop
 
-LINE_BYTES = 64 << 10
 END_SECONDS = 3.0
 WATCH_SECONDS = 0.25
 """Interval of resource checks."""
@@ -112,15 +112,8 @@ LATE_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    exit_code: int | None
-    """None if a signal ended it."""
-    signal: int | None
-    milliseconds: int
-    killed_by: str
-    """The limit that it was killed for; empty if it ended by itself."""
-    hits: tuple[str, ...]
-    """Limits that it hit and survived."""
-    is_cut: bool = False
+    ended: ExitReport
+    is_cut: bool
     """Whether output was dropped."""
 
 
@@ -128,8 +121,8 @@ Hear = Callable[[str, bytes], None]
 """Receives the output of the code: `stdout` or `stderr`, and the bytes."""
 
 
-async def run(job: Job, offer: Offer, *, hear: Hear) -> RunResult:
-    """Raises `Unavailable` if no sandbox could be created."""
+async def run(job: Job, offer: Offer, *, hear: Hear, out: Path) -> RunResult:
+    """The files that it left are in `out` afterwards. Raises `Unavailable` if no sandbox could be created."""
     script, program = recipes.script_and_program(job.language, job.code, job.limits)
     script = _script_name(script, job.files)
     files = [*((name, content) for name, content in job.files.items()), (script, job.code.encode("utf-8", "surrogatepass"))]
@@ -147,14 +140,17 @@ async def run(job: Job, offer: Offer, *, hear: Hear) -> RunResult:
         }
         group = make_group(job.limits.memory_bytes + job.limits.disk_bytes)  # its files are in memory as well
         if group is None:
-            return await _run_box(job, box, orders, hear)
+            return await _run_box(job, box, orders, hear, out)
         stack.callback(group.remove)
         orders["group"] = group.open()
         stack.callback(os.close, orders["group"])
-        ran = await _run_box(job, replace(box, passed=(*box.passed, orders["group"])), orders, hear)
-        if group.was_exceeded():
-            return replace(ran, killed_by=ran.killed_by or "memory" if ran.exit_code is None else "", hits=(*ran.hits, "memory"))
-        return ran
+        ran = await _run_box(job, replace(box, passed=(*box.passed, orders["group"])), orders, hear, out)
+        return replace(ran, ended=_note_memory(ran.ended)) if group.was_exceeded() else ran
+
+
+def _note_memory(ended: ExitReport) -> ExitReport:
+    """For a run in which the kernel killed processes because its group exceeded its memory."""
+    return replace(ended, killed_by=ended.killed_by or "memory" if ended.exit_code is None else "", hits=(*ended.hits, "memory"))
 
 
 def _check(files: list[tuple[str, bytes]], job: Job) -> None:
@@ -167,7 +163,7 @@ def _check(files: list[tuple[str, bytes]], job: Job) -> None:
         raise Misused("The files to take in are larger than the disk of the sandbox.", advice="Take in less, or give it a larger disk.")
 
 
-async def _run_box(job: Job, box: Box, orders: dict[str, Any], hear: Hear) -> RunResult:
+async def _run_box(job: Job, box: Box, orders: dict[str, Any], hear: Hear, out: Path) -> RunResult:
     async with contextlib.AsyncExitStack() as stack:
         control, stdin = await stack.enter_async_context(_keeper_input())
         ends, readers = zip(*[await stack.enter_async_context(_output_pipe(box.uid)) for _ in range(3)], strict=True)
@@ -185,10 +181,10 @@ async def _run_box(job: Job, box: Box, orders: dict[str, Any], hear: Hear) -> Ru
         tally = _Tally(job.limits.output_bytes, hear, control)
         pumps = [asyncio.create_task(tally.pump(name, reader)) for name, reader in zip(("stdout", "stderr"), readers, strict=False)]
         try:
-            ended = await _converse_in_time(job, control, message(orders), readers[2])
+            ended = await _converse_in_time(job, control, message(orders), readers[2], out)
             await _ended(child, control)
             await asyncio.wait(pumps, timeout=END_SECONDS)
-            return replace(ended, is_cut=tally.is_cut)
+            return RunResult(ended=ended, is_cut=tally.is_cut)
         except Unavailable as error:
             await _ended(child, control)
             await asyncio.wait(pumps, timeout=END_SECONDS)
@@ -199,56 +195,19 @@ async def _run_box(job: Job, box: Box, orders: dict[str, Any], hear: Hear) -> Ru
             await asyncio.gather(*pumps, return_exceptions=True)
 
 
-class _KeeperLost(Exception):
-    """The keeper ended before the code did, or its report is malformed."""
-
-
-async def _converse_in_time(job: Job, control: asyncio.StreamWriter, orders: bytes, reports: asyncio.StreamReader) -> RunResult:
+async def _converse_in_time(job: Job, control: asyncio.StreamWriter, orders: bytes, reports: asyncio.StreamReader, out: Path) -> ExitReport:
     began = asyncio.get_running_loop().time()
     try:
         async with asyncio.timeout(job.limits.seconds + LATE_SECONDS):
             control.write(orders)
             with contextlib.suppress(ConnectionError):
                 await control.drain()
-            if (line := await _line(reports)) == "S":
-                line = await _line(reports)
-            elif not line.startswith("X "):
-                line = "X it did not start"
-            if line.startswith("X "):
-                why = f"The sandbox could not be closed, so the code was not run: {line[2:]}."
-                raise Unavailable(why, code="TOOL_UNAVAILABLE", advice="Ask `remit doctor` what is missing.")
-            return _read_report(line)
-    except (TimeoutError, _KeeperLost) as error:
+            return await converse(reports, out, job.limits.disk_bytes)
+    except (TimeoutError, KeeperLost) as error:
         took = asyncio.get_running_loop().time() - began
         # Killed from outside, by a person or the kernel; the reason is unknown.
         killed = "time" if isinstance(error, TimeoutError) or took >= job.limits.seconds else ""
-        return RunResult(exit_code=None, signal=signal.SIGKILL, milliseconds=int(took * 1000), killed_by=killed, hits=())
-
-
-async def _line(reports: asyncio.StreamReader) -> str:
-    """A line of the keeper: `S` before the code runs, `X WORDS` if it does not because a layer of the sandbox could not be set up,
-    `E CODE SIGNAL MS KILLED HITS` when it has ended."""
-    try:
-        return (await reports.readuntil(b"\n")).decode("ascii", "replace").rstrip("\n")
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        return ""
-
-
-def _read_report(line: str) -> RunResult:
-    """Nothing that comes out of the sandbox is believed unchecked."""
-    try:
-        mark, code, ended_by, took, killed, hits = line.split(" ")
-        if mark != "E":
-            raise ValueError(mark)
-        return RunResult(
-            exit_code=int(code) if int(code) >= 0 else None,
-            signal=int(ended_by) or None,
-            milliseconds=int(took),
-            killed_by=killed if killed in LIMIT_NAMES else "",
-            hits=tuple(hit for hit in hits.split(",") if hit in LIMIT_NAMES),
-        )
-    except ValueError:
-        raise _KeeperLost from None
+        return ExitReport(exit_code=None, signal=signal.SIGKILL, milliseconds=int(took * 1000), killed_by=killed, hits=())
 
 
 # ---- one program
