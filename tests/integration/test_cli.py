@@ -351,4 +351,4 @@ def test_parameter_that_is_not_utf_8_is_refused_in_plain_words(tmp_path: Path) -
     """A byte that is not UTF-8 is a lone surrogate in `sys.argv`."""
     for given in ("path=a\udcff", "p\udcff=1"):
         (said,) = remit_json(tmp_path, "delegate", "worker.list_files", given, code=5)["errors"]
-        assert (said["code"], "must be text in UTF-8" in said["message"]) == ("INVALID_PARAMETERS", True)
+        assert (said["code"], "with text in UTF-8" in said["message"]) == ("INVALID_PARAMETERS", True)
