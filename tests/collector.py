@@ -1,9 +1,8 @@
-"""An OpenTelemetry collector on loopback: receives OTLP over HTTP and stores spans and metrics."""
+"""An OpenTelemetry collector on loopback: receives OTLP over HTTP and stores spans."""
 
 import gzip
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,14 +15,6 @@ class Collected:
     spans: list[Any] = field(default_factory=list)
     """`opentelemetry.proto.trace.v1.Span`, in order of arrival."""
     resources: list[dict[str, Any]] = field(default_factory=list)
-    metrics: dict[str, Any] = field(default_factory=dict)
-    """The latest metric of each name."""
-
-    def wait(self, is_there: Callable[["Collected"], bool], seconds: float = 10.0) -> None:
-        end = time.monotonic() + seconds
-        while not is_there(self):
-            assert time.monotonic() < end, f"missing: {[span.name for span in self.spans]}, {sorted(self.metrics)}"
-            time.sleep(0.02)
 
     def span(self, name: str) -> Any:
         (found,) = [span for span in self.spans if span.name == name]
@@ -42,7 +33,6 @@ def _value(value: Any) -> Any:
 
 @contextmanager
 def collecting() -> Iterator[Collected]:
-    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
     kept = Collected()
@@ -58,10 +48,7 @@ def collecting() -> Iterator[Collected]:
                 for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
                     kept.resources.append(attributes(resource.resource))
                     kept.spans.extend(span for scope in resource.scope_spans for span in scope.spans)
-            elif self.path == "/v1/metrics":
-                for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
-                    kept.metrics.update({metric.name: metric for scope in resource.scope_metrics for metric in scope.metrics})
-            self.send_response(200 if self.path in ("/v1/traces", "/v1/metrics") else 404)
+            self.send_response(200 if self.path == "/v1/traces" else 404)
             self.send_header("Content-Length", "0")
             self.end_headers()
 

@@ -26,7 +26,7 @@ from remit.cli.render import count, harmless, painted
 from remit.core.errors import RemitError
 from remit.models.providers import LOCAL
 from remit.policy.rules import FILE
-from remit.server.discovery import announced
+from remit.server.addresses import announced
 from remit.stores import without_password
 from remit.system.artifact_files import read_bounded
 from remit.system.sandbox.probe import probe
@@ -43,10 +43,9 @@ EXTRAS = {
     "http": ("starlette uvicorn sse_starlette", "the HTTP API of `remit serve`"),
     "a2a": ("a2a", "A2A agents, as client and as server"),
     "telemetry": (
-        "opentelemetry.sdk opentelemetry.exporter.otlp.proto.http opentelemetry.exporter.prometheus",
-        "traces, metrics, the page for Prometheus",
+        "opentelemetry.sdk opentelemetry.exporter.otlp.proto.http prometheus_client",
+        "traces, the page for Prometheus",
     ),
-    "serve": ("cryptography", "`remit serve` with every API"),
 }
 """The modules of each extra, the main one first, and its use."""
 _PROGRAMS = (

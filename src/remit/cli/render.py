@@ -144,11 +144,18 @@ def fitting(text: str, stream: Any = None, *, less: int = 0) -> str:
     stream = stream if stream is not None else sys.stdout
     if stream is None or not stream.isatty():
         return text
+    return wrapped(text, columns(stream) - less)
+
+
+def columns(stream: Any = None) -> int:
+    """The width of a stream (stdout by default): of the terminal, or unlimited in a pipe."""
+    if named := os.environ.get("COLUMNS", ""):
+        return int(named) if named.isdecimal() else 80
+    stream = stream if stream is not None else sys.stdout
     try:
-        columns = os.get_terminal_size(stream.fileno()).columns
+        return (os.get_terminal_size(stream.fileno()).columns or 80) if stream.isatty() else PIPE_COLUMNS
     except (OSError, ValueError):  # a terminal without a size
-        columns = 0
-    return wrapped(text, (columns or 80) - less)
+        return 80
 
 
 def painted(text: str, style: str) -> str:
@@ -184,9 +191,10 @@ def _harmless_console() -> "type[Console]":
 
 
 def _console(stream: Any) -> "Console":
-    columns = None if stream.isatty() or os.environ.get("COLUMNS") else PIPE_COLUMNS
     # No markup and no highlighting: most text comes from agents.
-    return _harmless_console()(file=stream, markup=False, highlight=False, emoji=False, width=columns)
+    return _harmless_console()(
+        file=stream, markup=False, highlight=False, emoji=False, width=columns(stream) if not stream.isatty() else None
+    )
 
 
 def say_table(rows: Sequence[Mapping[str, Any]], *, shrinking: Sequence[str] = (), folding: str = "", has_header: bool = True) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from remit.core.delegate_results import Chunk, DelegateResult, TaskState, final_chunk, result_of_error
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.states import Priority
-from remit.server.discovery import announced
+from remit.server.addresses import announced
 from remit.server.http.models import TaskRequest, validated
 from remit.server.tokens import local_token
 from remit.system.ownership import owner_fault
@@ -132,9 +132,9 @@ class Client:
         """The state of a task."""
         return await self._service.look(task_id)
 
-    async def cancel(self, task_id: str, reason: str = "", *, force: bool = False) -> DelegateResult:
+    async def cancel(self, task_id: str, reason: str = "") -> DelegateResult:
         """Stop a task and everything below it; its state then."""
-        return await self._service.cancel(task_id, reason, force=force)
+        return await self._service.cancel(task_id, reason)
 
     async def _chunks(
         self, target: str, operation: str | None, parameters: Mapping[str, Any] | None, more: Mapping[str, Any], *, cancels: bool

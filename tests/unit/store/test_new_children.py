@@ -9,7 +9,7 @@ import pytest
 
 from remit import BeginDelegation, HistoryQuery, SqliteStore, State
 from remit.stores import sqlite
-from remit.testing.store_samples import begun, numbers_of, outcome, session
+from support.store_suite import begun, numbers_of, outcome, session
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from remit import HistoryQuery, RecordDelegation, SqliteStore, State
 from remit.stores.rows import COLUMNS
-from remit.testing.store_samples import outcome, record, session
+from support.store_suite import outcome, record, session
 
 ROWS = 10_000
 MOST_STEPS = 2 * ROWS

@@ -19,7 +19,7 @@ from remit import (
 )
 from remit.core.states import LIVE
 from remit.stores.rows import from_json_text, record_of, row_of, to_json_text
-from remit.testing.store_samples import outcome, record, said, session
+from support.store_suite import outcome, record, said, session
 
 NUMBERS = st.integers(0, 14)
 OWNERS = st.sampled_from(["one", "two"])

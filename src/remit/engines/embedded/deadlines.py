@@ -48,7 +48,9 @@ class Deadlines:
         return entry
 
     def forget(self, entry: Entry) -> None:
-        """Cancel an entry."""
+        """Cancel an entry, unless it is over."""
+        if entry[2] is None:
+            return
         entry[2] = None
         self._settled += 1
         if self._settled > 256 and self._settled * 2 > len(self._heap):
@@ -76,10 +78,12 @@ class Deadlines:
         self._timer, self._timer_at = None, float("inf")
         now = self._loop.time() + 0.0005  # the loop's timers may fire a clock tick early
         while self._heap and self._heap[0][0] <= now:
-            timed: DelegationRun | None = heapq.heappop(self._heap)[2]
+            entry = heapq.heappop(self._heap)
+            timed: DelegationRun | None = entry[2]
             if timed is None:
                 self._settled -= 1
                 continue
+            entry[2] = None
             try:
                 timed.look(now)
             except Exception:  # one failure must not affect other deadlines
@@ -99,25 +103,15 @@ class RunTimer:
     def __init__(self, deadlines: Deadlines, at: float, run: "DelegationRun") -> None:
         """Schedules a check of `run` at this time."""
         self._deadlines = deadlines
-        self._entry: Entry | None = deadlines.push(at, run)
+        self._entry = deadlines.push(at, run)
 
     def schedule(self, at: float, run: "DelegationRun") -> None:
         """Schedule a check of `run` at this time and cancel the earlier one."""
-        if self._entry is not None:
-            self._deadlines.forget(self._entry)
+        self._deadlines.forget(self._entry)
         self._entry = self._deadlines.push(at, run)
 
-    def fired(self) -> None:
-        self._entry = None
-
     def cancel(self) -> None:
-        if self._entry is not None:
-            self._deadlines.forget(self._entry)
-            self._entry = None
-
-    def reach_soft_deadline(self) -> None:
-        self.hand_in = True
-        self.release_waiters()
+        self._deadlines.forget(self._entry)
 
     def release_waiters(self) -> None:
         """Called at its soft deadline or when it is stopped."""
@@ -183,9 +177,9 @@ class Watchdog:
         self._thread: threading.Thread | None = None
         self._loop_thread = threading.get_ident()
         self._has_signal = False
-        self._messages: dict[str, str] = {}
+        self.messages: dict[str, str] = {}
         """How delegations that were stopped from another thread blocked the loop: such an exception carries no message."""
-        self._signalled_at = 0.0
+        self.signalled_at = 0.0
         """When a signal was sent that the loop's thread has not handled yet; 0: none."""
 
     def wake(self) -> None:
@@ -196,9 +190,6 @@ class Watchdog:
         if self._thread is None:
             self._begin()
         self._wanted.set()
-
-    def take_message(self, running: "DelegationRun") -> str:
-        return self._messages.pop(running.delegation.session_id, "")
 
     def close(self) -> None:
         self._closed = True
@@ -250,10 +241,10 @@ class Watchdog:
     def _look_inside(self, blocked: float, must_stop: bool) -> None:
         if self._has_signal:
             now = time.monotonic()
-            if now - self._signalled_at < RESEND_SECONDS:  # signals queue: on a busy machine they would pile up in their handler
+            if now - self.signalled_at < RESEND_SECONDS:  # signals queue: on a busy machine they would pile up in their handler
                 return
             self._stopping = f"blocked the event loop for {blocked:.1f} s" if must_stop else None
-            self._signalled_at = now
+            self.signalled_at = now
             signal.pthread_kill(self._loop_thread, _SIGNAL)
             return
         self._look_from_outside(blocked, must_stop)
@@ -266,10 +257,12 @@ class Watchdog:
         task = asyncio.current_task(self._loop)
         if frame is None or task is None:
             return
-        running = self._running_of(task)
-        if must_stop and running is not None and _frame_of_agent(frame) is frame and _is_between_turns(frame):
+        running = next((one for one in list(self._living().values()) if one.task is task), None)
+        # only at the backward jump of a Python loop an exception is received at once
+        is_at_jump = dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("JUMP_BACKWARD")
+        if must_stop and running is not None and _frame_of_agent(frame) is frame and is_at_jump:
             message = f"{running.delegation.agent} blocked the event loop for {blocked:.1f} s at {_place(frame)} and was stopped."
-            self._messages[running.delegation.session_id] = message
+            self.messages[running.delegation.session_id] = message
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._loop_thread), ctypes.py_object(BlockedLoop))
             return
         if self._reported_beat == self._beat_at:
@@ -277,17 +270,11 @@ class Watchdog:
         who = task.get_name() if running is None else running.delegation.agent
         _LOG.warning("%s blocks the event loop at %s, for %.1f s so far.", who, _place(frame), blocked)
 
-    def signal_handled(self) -> None:
-        self._signalled_at = 0.0
-
     def whose_turn(self) -> "DelegationRun | None":
         """The delegation whose code the loop is running now."""
         current = CURRENT.get()
         running = None if current is None else self._living().get(current.delegation.session_id)
         return running if running is current else None
-
-    def _running_of(self, task: "asyncio.Task[Any]") -> "DelegationRun | None":
-        return next((running for running in list(self._living().values()) if running.task is task), None)
 
     def interrupt(self, running: "DelegationRun", frame: FrameType | None) -> None:
         """Called on the loop's thread, inside the blocking code."""
@@ -313,7 +300,7 @@ class _SignalHandler:
 
     def __call__(self, _signal: int, frame: FrameType | None) -> None:
         for watchdog in tuple(self.watchdogs):  # an exception raised in an agent may close one
-            watchdog.signal_handled()
+            watchdog.signalled_at = 0.0
             running = watchdog.whose_turn()
             if running is not None:
                 watchdog.interrupt(running, frame)
@@ -339,11 +326,6 @@ def _stop_listening(watchdog: Watchdog) -> None:
                 _SIGNAL, signal.SIG_IGN
             )  # discards a sent signal that is not delivered: without a handler it would end the program
             signal.signal(_SIGNAL, signal.SIG_DFL)
-
-
-def _is_between_turns(frame: FrameType) -> bool:
-    """Whether it is at the backward jump of a Python loop, the only place where it receives an exception at once."""
-    return dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("JUMP_BACKWARD")
 
 
 def _place(frame: FrameType) -> str:

@@ -38,7 +38,6 @@ CHILDREN_SECONDS = 0.9
 """How long an ending caller waits for its children to end."""
 PROCESS_GRACE_SECONDS = 0.5
 """Time for SIGTERM, grace and kill of a process agent. With the harvest of up to 0.4 s it must stay below the promised second."""
-LATE_SECONDS = 0.2
 UNRECORDED_SECONDS = 0.5
 OVERDUE_SECONDS = 0.6
 """After this long past its deadline the calls of an agent are refused, even if nothing else can stop it."""
@@ -375,8 +374,6 @@ class DelegationRun(LocalRun):
             late = self.held
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
-        except (BlockedLoop, OutOfTime) as early:
-            self.stopped_by = self.stopped_by or self._stop_of(early)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - SystemExit and the like from an agent must not end the orchestrator
@@ -388,19 +385,13 @@ class DelegationRun(LocalRun):
                 self._move(CONCLUDING)  # it has its answer, which even its deadline does not take away
                 if self.children:
                     await self.end_children()
-                if self._engine.loop.time() > self.delegation.deadline.hard_at + LATE_SECONDS:
-                    late = self._with_overrun(late)
                 self._settle(late)
             else:
-                self.stopped_by = self.stopped_by or self._stop_by_itself(crash)
+                self.stopped_by = self.stopped_by or self._stop_because(crash)
                 await self._conclude(late)
         except Exception as error:
             log.exception("The outcome of %s could not be settled", self.delegation.session_id)
             self._report_fault(error)
-
-    def _with_overrun(self, late: Return) -> Return:
-        overrun = self._engine.loop.time() - self.delegation.deadline.hard_at
-        return replace(late, warnings=(*late.warnings, f"It finished {overrun:.1f} s after its deadline: the event loop was blocked."))
 
     def _report_fault(self, error: Exception) -> None:
         """An error of remit itself: its caller must not wait for ever. Its record stays live, and the next process settles it."""
@@ -411,21 +402,21 @@ class DelegationRun(LocalRun):
         message = f"remit could not settle {self.delegation.session_id}: {describe_exception(error)}."
         self.fail(Unavailable(message, advice="This is a fault of remit. Please report it with the log."))
 
-    def _stop_of(self, early: BlockedLoop | OutOfTime) -> Stop:
-        if isinstance(early, BlockedLoop):
-            detail = early.message or self._engine.watchdog.take_message(self)
-            return Stop(reason=StopReason.DEADLINE, source="the watchdog", detail=detail, traceback=format_traceback(early))
-        said = early.message.rstrip(".")
-        if early.code == "BUDGET_EXCEEDED":
-            return Stop(reason=StopReason.BUDGET, source="the budget", detail=said)
-        detail = f"{said}: {self.elapsed():.1f} s of its {self.delegation.deadline.timeout_seconds:g} s were over."
-        return Stop(reason=StopReason.DEADLINE, source="the soft deadline", detail=detail)
-
-    def _stop_by_itself(self, crash: BaseException | None) -> Stop:
-        if crash is None:
+    def _stop_because(self, ended: BaseException | None) -> Stop:
+        """Why it ends without an answer: the watchdog, the soft deadline, its budget, or its own code. None: its task was cancelled."""
+        if ended is None:
             return Stop(reason=StopReason.CANCELLED, source="its own code", detail="the task of the agent was cancelled")
-        detail = f"{self.delegation.agent} ended the program: {describe_exception(crash)}."
-        return Stop(reason=StopReason.CRASHED, source="its own code", detail=detail, traceback=format_traceback(crash))
+        if isinstance(ended, OutOfTime):
+            said = ended.message.rstrip(".")
+            if ended.code == "BUDGET_EXCEEDED":
+                return Stop(reason=StopReason.BUDGET, source="the budget", detail=said)
+            detail = f"{said}: {self.elapsed():.1f} s of its {self.delegation.deadline.timeout_seconds:g} s were over."
+            return Stop(reason=StopReason.DEADLINE, source="the soft deadline", detail=detail)
+        if isinstance(ended, BlockedLoop):
+            detail = ended.message or self._engine.watchdog.messages.pop(self.delegation.session_id, "")
+            return Stop(reason=StopReason.DEADLINE, source="the watchdog", detail=detail, traceback=format_traceback(ended))
+        detail = f"{self.delegation.agent} ended the program: {describe_exception(ended)}."
+        return Stop(reason=StopReason.CRASHED, source="its own code", detail=detail, traceback=format_traceback(ended))
 
     # ---- stopping
 
@@ -483,7 +474,6 @@ class DelegationRun(LocalRun):
 
     def look(self, now: float) -> None:
         """Handle its soft or hard deadline, its idle limit, or the end of its grace period."""
-        self.timer.fired()
         if self.stopped_by is not None:
             self._give_up()
             return
@@ -495,7 +485,8 @@ class DelegationRun(LocalRun):
             self.stop(Stop(reason=StopReason.IDLE, source="its idle limit"))
             return
         if now >= deadline.soft_at and not self.timer.hand_in:
-            self.timer.reach_soft_deadline()
+            self.timer.hand_in = True
+            self.timer.release_waiters()
             if self.started_at:
                 self.notice(f"Soft deadline: {self.remaining():.1f} s left to return the result so far.")
         self.timer.schedule(max(self._next_look(), now), self)

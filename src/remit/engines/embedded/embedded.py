@@ -283,15 +283,8 @@ class EmbeddedEngine:
 
     # ---- cancelling
 
-    async def cancel(self, session_id: str, reason: str, source: str, *, force: bool = False) -> list[dict[str, Any]]:
+    async def cancel(self, session_id: str, reason: str, source: str) -> list[dict[str, Any]]:
         run = self._runs.get(session_id)
-        if run is not None and force:
-            nodes = frozenset(node.delegation.session_id for node in run.below())
-            cancelling = self.spawn(run.cancel_tree(reason, source))
-            await asyncio.sleep(0)  # cancelled first, so that its death does not count as a crash
-            self.config.kill(nodes)
-            ended: list[dict[str, Any]] = await asyncio.shield(cancelling)
-            return ended
         if run is not None:
             return await run.cancel_tree(reason, source)
         record = await known(self.store, session_id)

@@ -1,14 +1,12 @@
-"""Export of traces and metrics by OTLP, if `signals.otlp_url` or OpenTelemetry's own variables name a collector.
+"""Export of traces by OTLP, if `signals.otlp_url` or OpenTelemetry's own variables name a collector.
 
 OpenTelemetry is imported only then. An unreachable collector slows and stops nothing."""
 
 import asyncio
-import contextlib
-import functools
 import importlib
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from remit.core.delegation import Origin
@@ -22,9 +20,8 @@ from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.core.model_messages import ModelCall
-    from remit.runtime.telemetry.metrics import EngineMetrics
-    from remit.runtime.telemetry.names import Find, Live
-    from remit.runtime.telemetry.traces import Traces
+    from remit.runtime.local_context import LocalRun
+    from remit.runtime.telemetry.traces import Find, Traces
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 EXTRA = 'pip install "remit[telemetry]"'
@@ -36,125 +33,80 @@ _LOG = logging.getLogger("remit.signals")
 class Telemetry:
     """Export of one `Remit`, called by its engine and its models. `close` ends it within two seconds, whatever the collector does."""
 
-    def __init__(
-        self, metrics: "EngineMetrics | None", traces: "Traces | None", live: "Live", shutdowns: Sequence[Callable[[], None]]
-    ) -> None:
-        self._metrics = metrics
+    def __init__(self, traces: "Traces", live: Callable[[], Mapping[str, "LocalRun"]], shutdown: Callable[[], None]) -> None:
         self._traces = traces
         self._live = live
-        self._shutdowns = shutdowns
-
-    @property
-    def middleware(self) -> tuple[Middleware, ...]:
-        return () if self._traces is None else (self._traces.perform,)
-
-    @property
-    def listeners(self) -> tuple[tuple[Listener, tuple[LifecycleKind, ...]], ...]:
-        from remit.runtime.telemetry.names import METRIC_EVENTS
-
-        found: list[tuple[Listener, tuple[LifecycleKind, ...]]] = []
-        if self._metrics is not None:
-            found.append((self._metrics.on_event, METRIC_EVENTS))
-        if self._traces is not None:
-            found.append((self._traces.ended, (LifecycleKind.COMPLETED, LifecycleKind.FAILED)))
-        return tuple(found)
+        self._shutdown = shutdown
+        self.middleware: tuple[Middleware, ...] = (traces.perform,)
+        self.listeners: tuple[tuple[Listener, tuple[LifecycleKind, ...]], ...] = (
+            (traces.ended, (LifecycleKind.COMPLETED, LifecycleKind.FAILED)),
+        )
 
     def origin(self) -> Origin | None:
         """The caller's span in its own trace; None without one."""
-        return None if self._traces is None else self._traces.origin()
+        return self._traces.origin()
 
     def model_called(self, spender: Any, call: "ModelCall") -> None:
         """Export a call of a language model on behalf of `spender`, a context."""
-        if self._metrics is not None:
-            self._metrics.model_called(call)
         live = CURRENT.get() or self._live().get(getattr(spender, "session_id", ""))
-        if self._traces is not None and live is not None:
+        if live is not None:
             self._traces.model_called(live.delegation, call)
 
     async def close(self) -> None:
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(CLOSE_SECONDS):
-                ended = await asyncio.gather(*(off_loop(shutdown) for shutdown in self._shutdowns), return_exceptions=True)
-                for error in ended:
-                    if error is not None:
-                        _LOG.warning("Traces and metrics were not all sent: %s", error)
+                await off_loop(self._shutdown)
+        except Exception as error:  # noqa: BLE001 - an exporter may raise anything
+            _LOG.warning("Traces were not all sent: %s", error)
 
 
-def _signals(settings: Settings) -> list[str]:
-    """What to export, if anything."""
-    if _variable("OTEL_SDK_DISABLED") == "true":
-        return []
-    has_address = settings.signals.otlp_url is not None or bool(_variable(ENDPOINT))
-    return [
-        one
-        for one in ("traces", "metrics")
-        if _variable(f"OTEL_{one.upper()}_EXPORTER") != "none" and (has_address or _variable(f"OTEL_EXPORTER_OTLP_{one.upper()}_ENDPOINT"))
-    ]
+def _is_wanted(settings: Settings) -> bool:
+    if _variable("OTEL_SDK_DISABLED") == "true" or _variable("OTEL_TRACES_EXPORTER") == "none":
+        return False
+    return settings.signals.otlp_url is not None or bool(_variable(ENDPOINT) or _variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"))
 
 
 def _variable(name: str) -> str:
     return os.environ.get(name, "").strip().lower()
 
 
-async def open_telemetry(settings: Settings, owner_id: str, *, find: "Find", live: "Live") -> Telemetry | None:
+async def open_telemetry(
+    settings: Settings, owner_id: str, *, find: "Find", live: Callable[[], Mapping[str, "LocalRun"]]
+) -> Telemetry | None:
     """None: not configured; or configured only by the environment while OpenTelemetry is not installed, which is logged."""
-    signals = _signals(settings)
-    if not signals:
+    if not _is_wanted(settings):
         return None
     try:
-        await off_loop(_load)
-        return _begin(signals, settings, owner_id, find, live)
+        await off_loop(importlib.import_module, "remit.runtime.telemetry.traces")  # slow
+        return _begin(settings, owner_id, find, live)
     except (ModuleNotFoundError, Unavailable, ValueError, RuntimeError, OSError) as error:  # also for invalid exporter settings
         advice = error.advice if isinstance(error, Unavailable) else EXTRA if isinstance(error, ModuleNotFoundError) else "Correct it"
         if settings.signals.otlp_url is None:  # a variable of the machine, for programs that support it
-            _LOG.warning("Traces and metrics are not sent: %s %s", error, advice)
+            _LOG.warning("Traces are not sent: %s %s", error, advice)
             return None
         raise Misused(f"signals.otlp_url is set, but {error}.", advice=f"{advice}, or leave it out.") from error
 
 
-def _load() -> None:
-    """Import off the loop: it is slow."""
-    importlib.import_module("remit.runtime.telemetry.metrics")
-    importlib.import_module("remit.runtime.telemetry.traces")
-
-
-def _begin(signals: Sequence[str], settings: Settings, owner_id: str, find: "Find", live: "Live") -> Telemetry:
-    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+def _begin(settings: Settings, owner_id: str, find: "Find", live: Callable[[], Mapping[str, "LocalRun"]]) -> Telemetry:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    from remit.runtime.telemetry.metrics import EngineMetrics
     from remit.runtime.telemetry.traces import Traces
 
     logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # an unreachable collector is not reported on a terminal
-    resource = _resource(owner_id, settings)
-    shutdowns: list[Callable[[], None]] = []
-    metrics: EngineMetrics | None = None
-    traces: Traces | None = None
-    if "metrics" in signals:
-        exporter = _exporter(settings.signals.otlp_url, "metric_exporter", "OTLPMetricExporter", "metrics")
-        reader = PeriodicExportingMetricReader(
-            exporter, export_interval_millis=1000 * settings.signals.metric_seconds, export_timeout_millis=1000 * EXPORT_SECONDS
-        )
-        metrics = EngineMetrics(find, live, reader, resource)
-        shutdowns.append(functools.partial(metrics.close, CLOSE_SECONDS))
-    if "traces" in signals:
-        exporter = _exporter(settings.signals.otlp_url, "trace_exporter", "OTLPSpanExporter", "traces")
-        processor = BatchSpanProcessor(exporter, schedule_delay_millis=1000)
-        traces = Traces(processor.on_end, resource, find, content=settings.signals.content)
-        shutdowns.append(processor.shutdown)
-    return Telemetry(metrics, traces, live, shutdowns)
+    processor = BatchSpanProcessor(_exporter(settings.signals.otlp_url), schedule_delay_millis=1000)
+    return Telemetry(Traces(processor.on_end, _resource(owner_id, settings), find), live, processor.shutdown)
 
 
-def _exporter(url: str | None, module: str, name: str, signal: str) -> Any:
+def _exporter(url: str | None) -> Any:
     """The exporter reads OpenTelemetry's own variables (headers, certificates, compression, timeouts)."""
     protocol = "grpc" if url is None and _variable("OTEL_EXPORTER_OTLP_PROTOCOL") == "grpc" else "http"
     try:
-        found = importlib.import_module(f"opentelemetry.exporter.otlp.proto.{protocol}.{module}")
+        found = importlib.import_module(f"opentelemetry.exporter.otlp.proto.{protocol}.trace_exporter")
     except ModuleNotFoundError as error:
         package = f"opentelemetry-exporter-otlp-proto-{protocol}"
         raise Unavailable(f"The exporter of OpenTelemetry is not installed ({error}).", advice=f'pip install "{package}"') from error
-    endpoint = None if url is None else f"{url.rstrip('/')}/v1/{signal}"
-    return getattr(found, name)(endpoint=endpoint, timeout=None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else EXPORT_SECONDS)
+    endpoint = None if url is None else f"{url.rstrip('/')}/v1/traces"
+    return found.OTLPSpanExporter(endpoint=endpoint, timeout=None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else EXPORT_SECONDS)
 
 
 def _resource(owner_id: str, settings: Settings) -> Any:

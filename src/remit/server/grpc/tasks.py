@@ -182,7 +182,7 @@ class TaskService(rpc.TaskServiceServicer):
 
     async def CancelTask(self, request: pb.CancelTaskRequest, context: Context) -> pb.CancelTaskResponse:
         call = current_call()
-        result, nodes = await self._service.cancel(call, request.task_id, request.reason, force=request.force)
+        result, nodes = await self._service.cancel(call, request.task_id, request.reason)
         state = state_number(result.task_state)
         return pb.CancelTaskResponse(
             state=state,
