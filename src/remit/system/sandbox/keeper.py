@@ -213,6 +213,18 @@ def remove_empty(folder: str, place: int | None) -> None:
         return
 
 
+def seal_input(data: bytes) -> int:
+    """An open file with `data` that cannot be changed: written data would be memory of no process."""
+    import fcntl
+
+    file = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with open(os.dup(file), "wb") as writing:
+        writing.write(data)
+    os.lseek(file, 0, os.SEEK_SET)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
+    return file
+
+
 # ---- confinement
 
 
@@ -362,6 +374,7 @@ class Keeper:
         self.limits: dict[str, Any] = job["limits"]
         self.hits: set[str] = set()
         self.killed = ""
+        self.peak = 0
         self.shared: dict[bytes, int] = {}
         self.made: dict[str, int] = {}
         self.is_first = os.getpid() == 1
@@ -391,7 +404,7 @@ class Keeper:
 
     def start(self) -> int:
         """The code's process; in that process it does not return but runs the code."""
-        stdin = os.open("/dev/null", os.O_RDONLY)
+        stdin = seal_input(self.job["stdin"])
         os.set_blocking(0, False)
         self.say("S")
         gc.freeze()  # existing objects need not be scanned for garbage in the fork
@@ -546,6 +559,7 @@ class Keeper:
         if resident > limit:  # shared memory is counted once for each: check in detail
             resident = sum(measure_proportionally(pid) for pid in processes) + shared
         resident += self.in_sockets(processes)
+        self.peak = max(self.peak, resident)
         if resident > limit:
             return "memory"
         if tick % DISK_TICKS == 0:
@@ -613,10 +627,12 @@ class Keeper:
         exit_code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -1
         ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         hits = ",".join(sorted(self.hits)) or "-"
-        self.say(f"E {exit_code} {ended_by} {int(took * 1000)} {self.killed or '-'} {hits}")
-        kept, room, left = 0, self.limits["disk_bytes"], 0
+        self.say(f"E {exit_code} {ended_by} {int(took * 1000)} {self.killed or '-'} {hits} {self.peak}")
+        import re  # only now: each run would pay for it
+
+        kept, room, left, wanted = 0, self.limits["disk_bytes"], 0, re.compile(self.job["outputs"])
         for name, size in self.left():
-            if kept < MOST_RETURNED and size <= room and self.hand_out(name, size):
+            if wanted.match(name) and kept < MOST_RETURNED and size <= room and self.hand_out(name, size):
                 kept, room = kept + 1, room - size
             else:
                 left += 1
