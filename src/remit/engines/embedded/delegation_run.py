@@ -152,11 +152,7 @@ class Outcome:
         holder: str | None = None
         if not self.is_known:
             self._recorded = self._loop.create_future()
-            try:
-                holder = await self._recorded
-            except asyncio.CancelledError:
-                self._recorded = self._loop.create_future()  # for observers: the other future ended with its caller
-                raise
+            holder = await asyncio.shield(self._recorded)
         if holder is None and self.error is not None:
             raise self.error
         return holder
@@ -353,7 +349,7 @@ class DelegationRun(LocalRun):
             self.started_wall = self.config.deps.clock.wall()  # a resumed run is measured from its first start
         if self.delegation.idle_seconds is not None:
             self.timer.schedule(self._next_look(), self)  # silence is counted from here
-        self.task = engine.loop.create_task(self._perform(), context=engine.new_context())
+        self.task = engine.loop.create_task(self._perform(), context=engine.neutral.copy())
         if not engine.watchdog.is_awake:
             engine.watchdog.wake()
         if engine.bus.has_listeners:
@@ -514,8 +510,13 @@ class DelegationRun(LocalRun):
 
     def abandon(self, what: str) -> Callable[[], None]:
         """Record that its agent could not be stopped, until the returned function is called."""
-        gone = self._engine.note_abandoned(self.delegation.session_id, what)
+        session_id, left_behind = self.delegation.session_id, self._engine.left_behind
+        left_behind[session_id] = what
         self.notice(f"{what} could not be stopped and was abandoned; its work no longer counts.")
+
+        def gone() -> None:
+            left_behind.pop(session_id, None)
+
         return gone
 
     def cancel_state(self) -> str:
@@ -554,7 +555,7 @@ class DelegationRun(LocalRun):
         try:
             if self.children:
                 await self.end_children()
-            foreign = self._engine.artifacts_of_others(self)
+            foreign = frozenset(path for other in self._engine.declaring if other is not self for path in other.artifacts or ())
             left = await collect_partial_work(self, self._output, late, foreign=foreign)
             left = await self._engine.keep_partial_work(self, left)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the answer is more important than the harvest
@@ -713,7 +714,7 @@ class DelegationRun(LocalRun):
 
     def declare(self, artifact: Artifact) -> None:
         super().declare(artifact)
-        self._engine.note_declared(self)
+        self._engine.declaring.add(self)
 
     def spend(self, tokens: int, cost: float) -> tuple[int, float, str | None]:
         passed = self.budget.charge(tokens=tokens, cost=cost)

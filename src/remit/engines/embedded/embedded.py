@@ -36,14 +36,13 @@ from remit.engines.embedded.scheduler import Scheduler
 from remit.runtime import reply
 from remit.runtime.accept import normalised_call, recorded_budget, redraw_session_id
 from remit.runtime.deps import CURRENT, RuntimeDeps, Submission
-from remit.runtime.engine import EngineConfig, Middleware, Perform, Recovered, WorkerInfo
+from remit.runtime.engine import EngineConfig, Perform, Recovered, WorkerInfo
 from remit.runtime.lifecycle import LifecycleBus
 from remit.runtime.perform import perform
 from remit.runtime.reply import PartialWork, Stop
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.runtime.local_context import LocalRun
     from remit.runtime.result_cache import ResultCache
 
 STOP_SECONDS = 1.5
@@ -61,17 +60,17 @@ class EmbeddedEngine:
         self.config = config
         self.loop = asyncio.get_running_loop()
         self.is_closed = False
-        self._neutral = contextvars.copy_context()
-        self._neutral.run(CURRENT.set, None)
+        self.neutral = contextvars.copy_context()
+        self.neutral.run(CURRENT.set, None)
         self._runs: dict[str, DelegationRun] = {}
-        self._declaring: set[DelegationRun] = set()
+        self.declaring: set[DelegationRun] = set()
         """Delegations that declared artifacts."""
-        self._abandoned: dict[str, str] = {}
+        self.left_behind: dict[str, str] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         """Background tasks; True: closing waits for it."""
         settings = config.deps.settings
-        self.journal = Journal(config.store, self.loop, self._neutral, in_loop=config.commit_in_loop, before=config.deps.policy.write_out)
-        self.deadlines = Deadlines(self.loop, self._neutral)
+        self.journal = Journal(config.store, self.loop, self.neutral, in_loop=config.commit_in_loop, before=config.deps.policy.write_out)
+        self.deadlines = Deadlines(self.loop, self.neutral)
         self.scheduler = Scheduler(
             settings.slots_total,
             queue_limit=settings.queue_limit,
@@ -85,16 +84,10 @@ class EmbeddedEngine:
         self.streams = EventStreams(config.store, config.folder / "run", self.find, self.recover)
         self.perform: Perform = perform
         for middleware in reversed(config.middleware):
-            self.perform = partial(_wrapped, middleware, self.perform)
+            self.perform = partial(lambda outer, inner, work: outer(work, inner), middleware, self.perform)
         self.recovery = Recovery(self)
         self._peers = PeerProcesses(self.journal, config.folder / "run", self.owner.owner_id, self._on_cancel_request)
-        self._maintenance = Maintenance(
-            config,
-            self.journal,
-            lambda session_id: session_id in self._runs or self.recovery.has(session_id),
-            lambda: list(self._abandoned),
-            self._peers.take_cancels,
-        )
+        self._maintenance = Maintenance(self, self._peers.take_cancels)
 
     @property
     def deps(self) -> RuntimeDeps:
@@ -316,7 +309,7 @@ class EmbeddedEngine:
         return self._runs.get(session_id)
 
     def abandoned(self) -> Mapping[str, str]:
-        return self._abandoned
+        return self.left_behind
 
     def message(self, session_id: str, text: str) -> bool:
         run = self._runs.get(session_id)
@@ -379,7 +372,7 @@ class EmbeddedEngine:
         await self._maintenance.clean_up()
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        task = self.loop.create_task(coroutine, context=self._neutral.copy())
+        task = self.loop.create_task(coroutine, context=self.neutral.copy())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -469,7 +462,7 @@ class EmbeddedEngine:
             run.budget.leave()
         else:
             run.budget.undo_enter()
-        self._declaring.discard(run)
+        self.declaring.discard(run)
         if run.parent is not None:
             run.parent.remove_child(session_id)
 
@@ -482,30 +475,6 @@ class EmbeddedEngine:
         if run.parent is not None:
             run.parent.remove_child(taken)
             run.parent.add_child(run)
-
-    def new_context(self) -> contextvars.Context:
-        """A context that belongs to no delegation."""
-        return self._neutral.copy()
-
-    def note_abandoned(self, session_id: str, what: str) -> Callable[[], None]:
-        """Call the result once it has ended."""
-        self._abandoned[session_id] = what
-
-        def gone() -> None:
-            self._abandoned.pop(session_id, None)
-
-        return gone
-
-    def artifacts_of_others(self, run: DelegationRun) -> frozenset[str]:
-        """Files declared by other live delegations."""
-        return frozenset(path for other in self._declaring if other is not run for path in other.artifacts or ())
-
-    def note_declared(self, run: DelegationRun) -> None:
-        self._declaring.add(run)
-
-
-def _wrapped(middleware: Middleware, inner: Perform, work: "LocalRun") -> Awaitable[Return]:
-    return middleware(work, inner)
 
 
 def _still_running(asked: Node, holder: Record) -> Return:
