@@ -175,8 +175,6 @@ class DelegationRun(LocalRun):
     replay: "Replay | None" = None
     """The children of a run before a crash, or of a resumed run."""
     _output: Output | None = None
-    _later: tuple[str, ...] = ()
-    """Notices that are not emitted yet."""
 
     def __init__(self, submission: Submission, engine: "EmbeddedEngine") -> None:
         super().__init__(submission, engine.config)
@@ -572,8 +570,6 @@ class DelegationRun(LocalRun):
 
     def _settle(self, result: Return) -> None:
         """Write the outcome, then report it. Once."""
-        if self._later:
-            self._emit_deferred()
         self._move(SETTLED)
         self.result = result
         engine, steps = self._engine, self.submission.step_times
@@ -695,16 +691,6 @@ class DelegationRun(LocalRun):
         if isinstance(problem, OverBudget):
             self.stop(Stop(reason=StopReason.BUDGET, source="the budget", detail=problem.lack))
         answered.set_result(None)
-
-    def notice_later(self, message: str) -> None:
-        """Called by a signal handler inside its agent: emitted when the agent yields to the loop, and at the latest before its outcome."""
-        self._later = (*self._later, message)
-        self._engine.loop.call_soon_threadsafe(self._emit_deferred)
-
-    def _emit_deferred(self) -> None:
-        messages, self._later = self._later, ()
-        for message in messages:
-            self.notice(message)
 
     def heard(self) -> None:
         """Note a sign of life, for it and for every caller that waits for it."""
