@@ -167,7 +167,6 @@ class DelegationRun(LocalRun):
     # Defaults of attributes that most delegations never set.
     stopped_by: Stop | None = None
     task: "asyncio.Task[None] | None" = None
-    children: "dict[str, Node] | None" = None
     callers_elsewhere: tuple[Delegation, ...] = ()  # those in other processes, nearest first
     drawn: "asyncio.Future[None] | None" = None  # its last spending is on record
     tokens: int = 0
@@ -183,6 +182,7 @@ class DelegationRun(LocalRun):
         self.parent = caller if caller is not None and isinstance(caller, DelegationRun) else None  # type: ignore[assignment]
         self.phase = RECORDING
         self.outcome = Outcome(engine.loop)
+        self.children: dict[str, Node] = {}
         if submission.earlier is not None:
             self.replay = submission.earlier.replay
 
@@ -224,17 +224,8 @@ class DelegationRun(LocalRun):
     def below(self) -> "Iterator[Node]":
         """Itself and its live children, at every depth."""
         yield self
-        for child in list((self.children or {}).values()):
+        for child in list(self.children.values()):
             yield from child.below()
-
-    def add_child(self, child: "Node") -> None:
-        if self.children is None:
-            self.children = {}
-        self.children[child.delegation.lineage.session_id] = child
-
-    def remove_child(self, session_id: str) -> None:
-        if self.children is not None:
-            self.children.pop(session_id, None)
 
     # ---- from submission to the start of its agent
 
@@ -421,7 +412,7 @@ class DelegationRun(LocalRun):
         self.stopped_by = why
         if why.reason is StopReason.CANCELLED:
             self.say(EventKind.CANCEL, {"state": "requested", "source": why.source, "reason": why.detail})
-        for child in list((self.children or {}).values()):
+        for child in list(self.children.values()):
             child.stop(self._stop_of_child(child, why))
         if self.phase is RUNNING:
             self._move(STOPPING)
@@ -450,7 +441,7 @@ class DelegationRun(LocalRun):
 
     async def end_children(self) -> None:
         """Stop all children: none outlives its caller. Bounded."""
-        children = list((self.children or {}).values())
+        children = list(self.children.values())
         source = f"the end of its caller {self.delegation.agent}"
         for child in children:
             child.stop(Stop(reason=StopReason.CANCELLED, source=source))

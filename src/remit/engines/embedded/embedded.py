@@ -451,7 +451,7 @@ class EmbeddedEngine:
         """Whether other processes draw from its budget, too."""
         self._runs[run.delegation.lineage.session_id] = run
         if run.parent is not None:
-            run.parent.add_child(run)
+            run.parent.children[run.delegation.lineage.session_id] = run
         return run.budget.enter()
 
     def unregister(self, run: DelegationRun, *, was_recorded: bool = True) -> None:
@@ -464,7 +464,7 @@ class EmbeddedEngine:
             run.budget.undo_enter()
         self.declaring.discard(run)
         if run.parent is not None:
-            run.parent.remove_child(session_id)
+            run.parent.children.pop(session_id, None)
 
     def redraw(self, run: DelegationRun) -> None:
         """Give it another session id."""
@@ -473,8 +473,8 @@ class EmbeddedEngine:
         drawn = run.delegation.session_id
         self._runs[drawn] = self._runs.pop(taken)
         if run.parent is not None:
-            run.parent.remove_child(taken)
-            run.parent.add_child(run)
+            run.parent.children.pop(taken, None)
+            run.parent.children[run.delegation.lineage.session_id] = run
 
 
 def _still_running(asked: Node, holder: Record) -> Return:
