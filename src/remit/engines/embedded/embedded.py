@@ -5,7 +5,7 @@
 import asyncio
 import contextlib
 import contextvars
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -67,7 +67,6 @@ class EmbeddedEngine:
         """Delegations that declared artifacts."""
         self.left_behind: dict[str, str] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        """Background tasks; True: closing waits for it."""
         settings = config.deps.settings
         self.journal = Journal(config.store, self.loop, self.neutral, in_loop=config.commit_in_loop, before=config.deps.policy.write_out)
         self.deadlines = Deadlines(self.loop, self.neutral)
@@ -110,8 +109,7 @@ class EmbeddedEngine:
     async def run(self, submission: Submission) -> Return:
         if submission.cache is not None:
             return await self._result_cache.run(submission)
-        check = self._check(submission)
-        if check is not None and await check:
+        if self._needs_check(submission) and await self._is_refused(submission):
             return await self.refuse(submission)
         waiter: asyncio.Future[Return] = self.loop.create_future()
         run = self._submit(submission, waiter)
@@ -124,8 +122,7 @@ class EmbeddedEngine:
     async def start(self, submission: Submission) -> Handle:
         if submission.cache is not None:
             return await self._result_cache.start(submission)
-        check = self._check(submission)
-        if check is not None and await check:
+        if self._needs_check(submission) and await self._is_refused(submission):
             # Completes even if its caller leaves. Not a task that closing cancels, because that would cancel the caller.
             return SettledHandle(await asyncio.shield(self.loop.create_task(self.refuse(submission))))
         run = self._submit(submission, None)
@@ -136,18 +133,23 @@ class EmbeddedEngine:
             record = await self._holder(run, holder)
         except Misused as fault:
             return SettledHandle(await self._refuse_key(run, fault))
-        if record.result is not None:
-            return SettledHandle(record.result)
-        ours = self._runs.get(holder)
-        return LocalHandle(ours) if ours is not None else RecordedHandle(self, holder, run.delegation.deadline.hard_at)
+        until = run.delegation.deadline.hard_at
+        return RecordedHandle(self, holder, until) if record.result is None else SettledHandle(record.result)
 
-    def _check(self, submission: Submission) -> Awaitable[bool] | None:
-        """Whether it is refused, with the refusal in the submission; None: it is not."""
-        return None if submission.refusal is None and submission.delegation.resumes is None else self._is_refused(submission)
+    def _needs_check(self, submission: Submission) -> bool:
+        return submission.refusal is not None or submission.delegation.resumes is not None
 
     async def _is_refused(self, submission: Submission) -> bool:
-        """Whether a guard refused it, or it cannot be resumed."""
-        return submission.refusal is not None or (submission.delegation.resumes is not None and not await self._read_earlier(submission))
+        """Whether a guard refused it, or it cannot be resumed: then the refusal is in the submission."""
+        if submission.refusal is None and submission.delegation.resumes is not None:
+            try:
+                submission.earlier = await off_loop(earlier_run, self.store, submission)
+            except Misused as fault:
+                submission.refusal = refused_for(submission, fault)
+            else:
+                submission.earlier.note_facts(submission, self.deps)
+                submission.refusal = refused_meanwhile(submission, self.deps, self.loop.time())
+        return submission.refusal is not None
 
     def _submit(self, submission: Submission, waiter: "asyncio.Future[Return] | None") -> Node:
         if self.is_closed:
@@ -177,17 +179,6 @@ class EmbeddedEngine:
 
     def handle_of(self, node: Any) -> LocalHandle:
         return LocalHandle(node)
-
-    async def _read_earlier(self, submission: Submission) -> bool:
-        """Read the run that `submission` resumes; False, with a refusal in the submission, if it cannot be resumed."""
-        try:
-            submission.earlier = await off_loop(earlier_run, self.store, submission)
-        except Misused as fault:
-            submission.refusal = refused_for(submission, fault)
-            return False
-        submission.earlier.note_facts(submission, self.deps)
-        submission.refusal = refused_meanwhile(submission, self.deps, self.loop.time())
-        return submission.refusal is None
 
     async def refuse(self, submission: Submission) -> Return:
         """Record a refusal, unless it was answered from memory and so is already recorded."""
