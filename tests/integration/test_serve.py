@@ -107,8 +107,8 @@ def test_second_signal_stops_the_server_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--http", "0.0.0.0:0"), "certificate"),
-        (("--grpc", "0.0.0.0:0"), "certificate"),
+        (("--http", "0.0.0.0:0"), "proxy"),
+        (("--grpc", "0.0.0.0:0"), "proxy"),
         (("--api", "front"), "front"),
         (("--http", "nowhere"), "HOST:PORT"),
     ],

@@ -507,7 +507,7 @@ def test_write_does_not_approve_hooks_and_scripts_of_a_clone(tmp_path: Path) -> 
 
 def test_approval_covers_the_files_that_a_setting_runs_or_reads(tmp_path: Path) -> None:
     (tmp_path / "remit.toml").write_text(
-        '[agents.x]\ncommand = "sh tools/run.sh"\n[agents.y]\ncommand = ["./y"]\n[serve]\ntls_key = "ca.pem"\n'
+        '[agents.x]\ncommand = "sh tools/run.sh"\n[agents.y]\ncommand = ["./y"]\n[web]\nca_file = "ca.pem"\n'
         '[agents.v]\nkind = "claude"\noptions = ["--settings=v.json"]\n'
     )
     (tmp_path / "tools").mkdir()
@@ -518,7 +518,7 @@ def test_approval_covers_the_files_that_a_setting_runs_or_reads(tmp_path: Path) 
         "tools/run.sh": "remit.toml:[agents.x]",
         "y": "remit.toml:[agents.y]",
         "v.json": "remit.toml:[agents.v]",
-        "ca.pem": "remit.toml:[serve].tls_key",
+        "ca.pem": "remit.toml:[web].ca_file",
     }
     for file in files:
         (tmp_path / file).write_text("right")

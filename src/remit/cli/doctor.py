@@ -26,7 +26,7 @@ from remit.cli.render import count, harmless, painted
 from remit.core.errors import RemitError
 from remit.models.providers import LOCAL
 from remit.policy.rules import FILE
-from remit.server.discovery import announced
+from remit.server.addresses import announced
 from remit.stores import without_password
 from remit.system.artifact_files import read_bounded
 from remit.system.sandbox.probe import probe
@@ -46,7 +46,6 @@ EXTRAS = {
         "opentelemetry.sdk opentelemetry.exporter.otlp.proto.http prometheus_client",
         "traces, the page for Prometheus",
     ),
-    "serve": ("cryptography", "`remit serve` with every API"),
 }
 """The modules of each extra, the main one first, and its use."""
 _PROGRAMS = (
