@@ -187,7 +187,7 @@ def _permitted(places: Sequence[Place], project: Project) -> Exit:
 
 
 def _done(place: Place, do: "Callable[[Place], tuple[str, str]]") -> tuple[str, str]:
-    """What was done, and why."""
+    """The action, and its reason."""
     if place.seen is None:
         return "kept", place.runs
     try:
