@@ -17,7 +17,8 @@ from remit import (
     Unavailable,
     agent,
 )
-from remit.testing import JumpingClock, Scripted, answer, hang, wait
+from remit.testing import Scripted, answer, hang, wait
+from support.clocks import JumpingClock
 from support.engine_samples import until
 from support.pace import allowed
 

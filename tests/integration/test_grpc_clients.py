@@ -1,4 +1,4 @@
-"""`remit.client.Client` against the real gRPC server, and against servers that break, hang or cannot stream."""
+"""`remit.Client` against the real gRPC server, and against servers that break, hang or cannot stream."""
 
 import asyncio
 import itertools

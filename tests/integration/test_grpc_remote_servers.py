@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_harness import AGENTS, Authority, Harness, grpc_api, grpc_harness
+from grpc_harness import AGENTS, Authority, Harness, grpc_api, grpc_harness, tls_proxy
 
 from remit import Context, EventKind, Remit, agent, span_id_of
 from support.pace import until
@@ -132,11 +132,13 @@ async def test_unreachable_or_refusing_server_is_unavailable(tmp_path: Path, mon
 async def test_tls_connection_works_and_the_token_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     authority = Authority(tmp_path / "near")
     certificate, key = authority.issue("server")
-    serving = {"tls_certificate": str(certificate), "tls_key": str(key)}
-    async with grpc_harness(tmp_path / "far", addresses=["127.0.0.1:0"], **serving) as remote_server:
+    async with (
+        grpc_harness(tmp_path / "far", addresses=["127.0.0.1:0"]) as remote_server,
+        tls_proxy(lambda: remote_server.address, (certificate, key)) as address,
+    ):
         token = remote_server.token("near", RELAYING)
         monkeypatch.setenv("FAR_TOKEN", token)
-        settings = declared(remote_server.address, "echo", ca_file="ca.pem", token_variable="FAR_TOKEN")
+        settings = declared(address, "echo", ca_file="ca.pem", token_variable="FAR_TOKEN")
         async with Remit.open(tmp_path / "near", settings=settings) as local:
             returned = await local.delegate("far-echo", parameters={"value": f"it is {token}, says it"}, timeout=20)
             assert returned.ok, returned.errors

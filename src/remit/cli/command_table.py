@@ -21,12 +21,11 @@ COMMANDS = {
     "conversations": CommandEntry("ask:conversations", CHAT, "List conversations, or show one."),
     "delegate": CommandEntry("delegate:delegate", DELEGATE, "Hand work to an agent and wait for its return."),
     "run": CommandEntry("flows:run", DELEGATE, "Run a flow: several delegations declared in a file."),
-    "tool": CommandEntry("tool:tool", DELEGATE, "Call the delegate tool as a model does, or print its schema."),
     "cancel": CommandEntry("sessions:cancel", DELEGATE, "Stop a delegation and everything below it."),
     "recover": CommandEntry("sessions:recover", DELEGATE, "Resume or settle the work of processes that died."),
     "fetch": CommandEntry("operate:fetch", DELEGATE, "Fetch the files of a delegation that ran on another machine."),
     "workspaces": CommandEntry("workspaces:workspaces", DELEGATE, "List, merge or remove the worktrees of agents."),
-    "validate": CommandEntry("tool:validate", DELEGATE, "Check a return against the return format."),
+    "validate": CommandEntry("sessions:validate", DELEGATE, "Check a return against the return format."),
     "task": CommandEntry("task:task", BOARD, "Record a task; show, abandon, recover, divide, sync or review tasks."),
     "research": CommandEntry("board_commands:research", BOARD, "Research a task; the report goes to its folder."),
     "plan": CommandEntry("board_commands:plan", BOARD, "Plan a task in phases."),
@@ -85,8 +84,6 @@ SUBCOMMANDS = {
     "token new": "token:new",
     "token list": "token:token",
     "token revoke": "token:revoke",
-    "tool schema": "tool:schema",
-    "tool call": "tool:call",
 }
 ALIASES = {"help": "--help", "version": "--version", "list": "agents", "log": "history"}
 """Words that people type for a command or an option; not listed in the help. A command file of the same name takes precedence."""

@@ -13,7 +13,7 @@ from typer import Option
 from remit.cli import arguments
 from remit.cli.exits import Exit
 from remit.cli.project import INSTALL_MCP, Project, has_mcp
-from remit.cli.render import claim_stdout, say_aside
+from remit.cli.render import claim_stdout
 from remit.cli.results import say_document
 from remit.core.errors import Misused
 from remit.system.threads import off_loop
@@ -26,41 +26,26 @@ def serve(
         Option("--api", metavar="NAME", help="Serve this API only: grpc, http, a2a, mcp or metrics; repeatable."),
     ] = None,
     http: Annotated[str | None, Option(metavar="ADDRESS", help="Where HTTP, A2A, MCP and the metrics listen: HOST:PORT.")] = None,
-    grpc: Annotated[str | None, Option(metavar="ADDRESS", help="Where gRPC listens: unix, unix:PATH or HOST:PORT.")] = None,
-    tls_certificate: Annotated[str | None, Option(metavar="FILE", help="The server's certificate (PEM).")] = None,
-    tls_key: Annotated[str | None, Option(metavar="FILE", help="Its key (PEM).")] = None,
-    behind_proxy: Annotated[bool, Option("--behind-proxy", help="A proxy in front terminates TLS.")] = False,
-    allow_host: Annotated[
-        list[str] | None, Option(metavar="NAME", help="Another name by which clients may call this machine; repeatable.")
-    ] = None,
+    grpc: Annotated[str | None, Option(metavar="ADDRESS", help="Where gRPC listens: unix or HOST:PORT.")] = None,
     stop_after: arguments.StopAfter = None,
     engine: Annotated[str | None, Option(metavar="KIND", help="What runs delegations: embedded or temporal.")] = None,
 ) -> Exit:
     """Serve the project's agents to programs, models and other machines. Every caller needs a token: `remit token new`.
 
     Ctrl-C or SIGTERM: no new work is accepted, running work may finish, resumable work is handed over; once more stops at once.
-    SIGHUP reads policy and certificates again."""
+    SIGHUP reads the policy again."""
     from remit.server.run import serve as run_server
 
     asked: dict[str, Any] = {
         "apis": tuple(api) if api else None,
         "http": http,
         "grpc": grpc,
-        "tls_certificate": _whole(tls_certificate),
-        "tls_key": _whole(tls_key),
-        "behind_proxy": behind_proxy or None,
-        "allow_hosts": tuple(allow_host) if allow_host else None,
         "stop_seconds": arguments.seconds(stop_after, "--stop-after") if stop_after else None,
     }
     said = {name: value for name, value in asked.items() if value is not None}
     settings = {**({"serve": said} if said else {}), **({} if engine is None else {"engine": {"kind": engine}})}
     asyncio.run(run_server(project.root, settings, ServeMessages(project), project.trust))
     return Exit.OK
-
-
-def _whole(path: str | None) -> str | None:
-    """Resolve a path: of the command line against the working directory, of the settings against the project."""
-    return None if path is None else str(Path(path).expanduser().absolute())
 
 
 class ServeMessages:
@@ -90,28 +75,16 @@ class ServeMessages:
 
 def mcp(
     project: Project,
-    http: Annotated[bool, Option("--http", help="Serve streamable HTTP at /mcp instead of stdin and stdout.")] = False,
-    port: Annotated[int, Option(help="The loopback port with --http; 0: any free one, named on stderr.", min=0, max=65535)] = 8791,
     answer_after: Annotated[
         str, Option(metavar="SECONDS", help="Answer with a handle when a delegation takes longer; also 10s, 2m.")
     ] = "45",
 ) -> Exit:
-    """Let MCP clients delegate to the agents of this project. Delegations continue when a client disconnects, and are found by their id."""
+    """Let MCP clients delegate to the agents of this project, on stdin and stdout.
+
+    Delegations continue when a client disconnects, and are found by their id."""
     seconds = arguments.seconds(answer_after, "--answer-after") or 0.0
     if not has_mcp():
         raise Misused("`remit mcp` needs the package mcp, which is not installed.", advice=f"Install it: {INSTALL_MCP}")
-    if http:
-        from remit.server.mcp.server import serve_http
-
-        def ready(address: str) -> None:
-            say_aside(f"Serving {project.root} at {address} — Ctrl-C stops it.")
-
-        asyncio.run(serve_http(project.root, port, answer_after_seconds=seconds, ready=ready, trust=project.trust))
-        return Exit.OK
-    return _over_stdio(project, seconds)
-
-
-def _over_stdio(project: Project, seconds: float) -> Exit:
     from remit.server.mcp.stdio import split
 
     try:
@@ -119,7 +92,7 @@ def _over_stdio(project: Project, seconds: float) -> Exit:
     except (OSError, AttributeError):
         raise Misused(
             "`remit mcp` speaks on stdin and stdout, and one of them is closed.",
-            advice="Let a client start it, or serve HTTP: remit mcp --http",
+            advice="Let a client start it, or serve HTTP: remit serve --api mcp",
         ) from None
     front = split()  # before anything is opened or started; the process that the client started only waits from here on
 

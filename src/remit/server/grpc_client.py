@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from remit.core.delegate_results import Chunk, DelegateResult, TaskState, final_chunk, result_of_error
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.states import Priority
-from remit.server.discovery import announced
+from remit.server.addresses import announced
 from remit.server.http.models import TaskRequest, validated
 from remit.server.tokens import local_token
 from remit.system.ownership import owner_fault

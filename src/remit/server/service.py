@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 PRINCIPAL = "remit.principal"
 """Key of the ASGI scope: the authenticated `Principal`."""
 HOLD = "remit.hold"
-"""Key of the ASGI scope: takes a place among the caller's open streams. Raises `RateLimited`."""
+"""Key of the ASGI scope: from now on the request ends when the caller's token is revoked."""
 EXTRAS = ("key", "accept", "budget")
 """Arguments of a request besides those of the delegate tool."""
 MOST_ON_PAGE = 500
@@ -510,7 +510,6 @@ TABLE: dict[str, Status] = {
     "POLICY_DENIED": Status("PERMISSION_DENIED", 403, "InvalidRequestError"),
     "NOT_TRUSTED": Status("FAILED_PRECONDITION", 409, "InvalidRequestError"),
     "FORBIDDEN": Status("PERMISSION_DENIED", 403, "InvalidRequestError"),
-    "RATE_LIMITED": Status("RESOURCE_EXHAUSTED", 429, "InternalError"),
     "TOO_LARGE": Status("RESOURCE_EXHAUSTED", 413, "InvalidRequestError"),
     "QUEUE_FULL": Status("RESOURCE_EXHAUSTED", 503, "InternalError"),
     "STOPPING": Status("UNAVAILABLE", 503, "InternalError"),

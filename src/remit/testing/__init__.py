@@ -1,10 +1,9 @@
-"""Test support for your agents: scripted agents and models, and clocks. Needs no test framework."""
+"""Test support for your agents: scripted agents and models. Needs no test framework."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from remit.testing.clock import JumpingClock, ManualClock
     from remit.testing.load import load_agents
     from remit.testing.models.request import ModelRequest, valid_return
     from remit.testing.models.server import ScriptedModels
@@ -13,12 +12,11 @@ if TYPE_CHECKING:
     from remit.testing.scripted import Scripted, Turn, answer, fail, hand_on, hang, say, wait
 
 __all__ = [
-    "Call", "Cut", "Drip", "Fail", "Garbled", "JumpingClock", "ManualClock", "ModelRequest",
+    "Call", "Cut", "Drip", "Fail", "Garbled", "ModelRequest",
     "ModelTurn", "Reply", "Say", "Scripted", "ScriptedModels", "Silence", "Stray", "Think", "Turn", "Usage", "answer", "fail",
     "hand_on", "hang", "load_agents", "say", "valid_return", "wait",
 ]  # fmt: skip
 _PUBLIC = {
-    "remit.testing.clock": "JumpingClock ManualClock",
     "remit.testing.load": "load_agents",
     "remit.testing.models.request": "ModelRequest valid_return",
     "remit.testing.models.server": "ScriptedModels",

@@ -12,20 +12,17 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
-from google.protobuf.struct_pb2 import Struct
-from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
+from pydantic_core import from_json
 
 from remit.agents.grpc.messages import chunk_of_message, result_of_task
-from remit.agents.proto.metadata import ADVICE, AUTHORIZATION, CODE, DETAILS, PUSHBACK
+from remit.agents.proto.metadata import ADVICE, AUTHORIZATION, CODE, DETAILS
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
-from remit.agents.proto.values import dict_of
 from remit.core.delegate_requests import DelegateError
 from remit.core.delegate_results import Chunk, DelegateResult, final_chunk, started_chunk
 from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
@@ -38,7 +35,6 @@ from remit.system.unix_sockets import MAX_PATH_BYTES, ShortPath, grpc_target
 
 MOST_BYTES = 64 * 1024 * 1024
 """Maximum size of one received message."""
-_TLS = "tls:"
 _OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.max_receive_message_length", MOST_BYTES),
     ("grpc.max_send_message_length", MOST_BYTES),
@@ -56,7 +52,7 @@ class ServiceAddress:
     """How a service is reached."""
 
     address: str
-    """`unix:/path`, `host:port`, or `tls:host:port`, which uses TLS on this machine, too."""
+    """`unix:/path` or `host:port`."""
     token: Callable[[], str | None] = field(default=lambda: None, repr=False)
     """The token; read on each call, since it may be renewed."""
     ca_file: str | Path | None = None
@@ -70,11 +66,10 @@ class ServiceAddress:
             if not path or "\0" in path:
                 raise _no_address(self.address)
             return f"unix:{path}", self.ca_file is not None
-        bare = address.removeprefix(_TLS)
-        host, _, port = bare.rpartition(":")
-        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536 or not set(bare).isdisjoint("/ "):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536 or not set(address).isdisjoint("/ "):
             raise _no_address(self.address)
-        return bare, address != bare or self.ca_file is not None or not is_loopback(host)
+        return address, self.ca_file is not None or not is_loopback(host)
 
     def metadata(self) -> list[tuple[str, str]]:
         token = self.token()
@@ -152,32 +147,23 @@ _ADVICE = {
 class ConnectionLost(Unavailable):
     """Unreachable, disconnected or overloaded: a retry with the request's key is safe."""
 
-    def __init__(self, message: str, *, code: str | None = None, advice: str = "", retry_after: float | None = None) -> None:
-        super().__init__(message, code=code, advice=advice)
-        self.retry_after = retry_after
-        """Seconds; None: unspecified."""
-
-
-class _ErrorFields(NamedTuple):
-    code: str = ""
-    advice: str = ""
-    details: Mapping[str, Any] = {}
-    retry_after: float | None = None
-
 
 def error_of(error: grpc.aio.AioRpcError, address: str) -> RemitError:
-    fields = _error_fields(error)
+    """Trailers are untrusted."""
+    trailers = dict(error.trailing_metadata() or ())
+    sent_code, sent_advice, details = (trailers.get(name) for name in (CODE, ADVICE, DETAILS))
+    own = unquote(sent_code)[:100] if isinstance(sent_code, str) else ""
     words = redact_text((error.details() or error.code().name)[:_WORDS]).strip()
-    code = fields.code or _CODES.get(error.code(), "UNKNOWN_ERROR")
+    code = own or _CODES.get(error.code(), "UNKNOWN_ERROR")
     if error.code() is Code.RESOURCE_EXHAUSTED and "larger than max" in words:
         code = "TOO_LARGE"
-    if not fields.code:
+    if not own:
         words = f"{address}: {words.rstrip('.')}."
-    advice = fields.advice or _ADVICE.get(code, "")
+    advice = (redact_text(unquote(sent_advice)[:_WORDS]) if isinstance(sent_advice, str) else "") or _ADVICE.get(code, "")
     if code in _FAULTY:
-        return DelegateError(words, code=code, advice=advice, details=fields.details)
+        return DelegateError(words, code=code, advice=advice, details=_details(details))
     if code in _BUSY:
-        return ConnectionLost(words, code=code, advice=advice, retry_after=fields.retry_after)
+        return ConnectionLost(words, code=code, advice=advice)
     kinds: Mapping[str, type[RemitError]] = {
         "TASK_NOT_FOUND": Misused,
         "TOO_LARGE": Failed,
@@ -187,25 +173,12 @@ def error_of(error: grpc.aio.AioRpcError, address: str) -> RemitError:
     return kinds.get(code, Refused)(words, code=code, advice=advice)
 
 
-def _error_fields(error: grpc.aio.AioRpcError) -> _ErrorFields:
-    """The readable parts of an error; trailers are untrusted."""
-    found = dict(error.trailing_metadata() or ())
-    code, advice, wait, details = (found.get(name) for name in (CODE, ADVICE, PUSHBACK, DETAILS))
-    return _ErrorFields(
-        unquote(code)[:100] if isinstance(code, str) else "",
-        redact_text(unquote(advice)[:_WORDS]) if isinstance(advice, str) else "",
-        _details(details) if isinstance(details, bytes) else {},
-        min(int(wait) / 1000, 60.0) if isinstance(wait, str) and wait.isascii() and wait.isdigit() else None,
-    )
-
-
-def _details(packed: bytes) -> dict[str, Any]:
+def _details(sent: object) -> Mapping[str, Any]:
     try:
-        status = Status.FromString(packed)
-        struct = next((one for one in status.details if one.Is(Struct.DESCRIPTOR)), None)
-        return {} if struct is None else dict_of(Struct.FromString(struct.value))
-    except DecodeError:
+        found = from_json(sent) if isinstance(sent, bytes) else {}
+    except ValueError:
         return {}
+    return found if isinstance(found, dict) else {}
 
 
 # ---- `TaskService`: the calls of a remote task service, with remit's values and errors
@@ -440,7 +413,6 @@ class RemoteTask:
         if self._streams and self.task_id is not None and self._failures >= FAILING_STREAMS:
             self._streams = False
         pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures - 1, 10)) * random.uniform(0.7, 1.3)
-        pause = max(pause, error.retry_after or 0.0)
         if now + pause >= self._order.until:
             raise self._give_up(error)
         await asyncio.sleep(pause)

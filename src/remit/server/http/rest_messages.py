@@ -5,7 +5,6 @@ Requests are read strictly: UTF-8 only, no NaN, no lone surrogates, bounded nest
 """
 
 import json
-import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -26,7 +25,6 @@ CODES: dict[str, int] = {
     "MALFORMED_REQUEST": 400,
     "NOT_FOUND": 404,
     "METHOD_NOT_ALLOWED": 405,
-    "REQUEST_TIMEOUT": 408,
     "UNSUPPORTED_MEDIA_TYPE": 415,
     "WRONG_HOST": 421,
     "WRONG_ORIGIN": 403,
@@ -69,8 +67,8 @@ def answer_of(error: RemitError) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and body."""
     status = status_for(error)
     headers = {"content-type": MEDIA_TYPE, **getattr(error, "headers", {})}
-    if status in (429, 503):
-        headers.setdefault("retry-after", str(math.ceil(getattr(error, "retry_after_seconds", None) or 1)))
+    if status == 503:
+        headers.setdefault("retry-after", "1")
     if status == 401:
         headers.setdefault("www-authenticate", REALM)
     if status == 403 and error.code == "FORBIDDEN":

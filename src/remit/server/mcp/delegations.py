@@ -25,7 +25,6 @@ from remit.core.ports import Store
 from remit.core.record import Record
 from remit.core.result import Return
 from remit.core.text import list_some
-from remit.server.authenticator import Buckets
 from remit.server.mcp import answers
 from remit.server.mcp.answers import LARGEST_BYTES, PAGE_CHARACTERS, page_of
 from remit.server.mcp.tools import MANY
@@ -39,8 +38,8 @@ log = logging.getLogger("remit.server.mcp")
 LOCAL = Call(principal=OWNER, api="mcp")
 FARTHEST = 10**9
 HEARTBEAT_SECONDS = 10.0
-PER_SECOND, BURST = 10.0, 20.0
-"""Notifications of one request."""
+PAUSE_SECONDS = 0.05
+"""At least, between two notifications of one request."""
 LIVING = 50
 """Delegations listed when all are asked for."""
 AGENTS_BYTES = LARGEST_BYTES - 4_000
@@ -71,13 +70,13 @@ class Progress:
         self.is_wanted = meta is not None and "progress_token" in meta
         self._reporter = reporter
         self._began = time.monotonic()
-        self._last = 0.0
-        self._limit = Buckets(time.monotonic, 1)
+        self._last = -PAUSE_SECONDS
 
     async def say(self, message: str, *, must: bool = False) -> None:
-        if self._limit.take("", PER_SECOND, BURST) and not must:
+        now = time.monotonic() - self._began
+        if now - self._last < PAUSE_SECONDS and not must:
             return
-        self._last = max(self._last + 0.001, round(time.monotonic() - self._began, 3))  # it must rise, also within a millisecond
+        self._last = max(self._last + 0.001, round(now, 3))  # it must rise, also within a millisecond
         await self._reporter.report_progress(self._last, None, clean_text(message[:300]))
 
     @contextlib.asynccontextmanager
