@@ -136,7 +136,7 @@ def carry_over(old: str, version: int, reason: str) -> str:
     return f"{title}{newline}\n{section}\n\n{rest.lstrip()}" if title.startswith("# ") else f"{section}\n\n{old}"
 
 
-def _phase(number: int, goal: str, steps: tuple[str, ...], name: str = "") -> str:
+def _phase(number: int, goal: str, steps: Sequence[str], name: str = "") -> str:
     lines = [f"### Phase {number}: {_name(name or goal, NAME_LENGTH)} [{PhaseStatus.NOT_STARTED}]", ""]
     lines.append(f"- **Goal**: {one_line(goal, GOAL_LENGTH, at_word=True)}")
     lines += ["- **Tasks**:", *(f"  - [ ] {one_line(step, GOAL_LENGTH, at_word=True)}" for step in steps)] if steps else []

@@ -13,8 +13,8 @@ from remit.board.board import Board, Draft, no_board
 from remit.board.claims import holders
 from remit.board.outcome import Outcome, name_tasks, spell_numbers
 from remit.board.task import Priority, State, Status, Task, check_move, slug_of
-from remit.board.view import closing
 from remit.board.write_set import read_or_none
+from remit.core.cycles import shortest_cycle
 from remit.core.errors import Misused, Refused
 from remit.core.text import list_some, one_line, plural, shorten
 
@@ -120,7 +120,8 @@ def add_task(draft: Draft, task: Task) -> None:
 
 def _check_dependencies(board: Board, state: State, number: int, dependencies: Sequence[int]) -> None:
     """They exist, on the board or in the archive, and form no cycle."""
-    circle = closing(state.tasks, number, dependencies)
+    after = {**{task.number: task.dependencies for task in state.tasks}, number: tuple(dependencies)}
+    circle = shortest_cycle(number, after, after)
     if circle:
         words = f"Task {number} would wait for itself: {' → '.join(map(str, (*circle, circle[0])))}."
         raise Refused(words, code="CYCLE_DETECTED", advice="Leave out one of these dependencies.")

@@ -1,5 +1,7 @@
 """`coder.execute_code`: runs untrusted code in the sandbox (`remit.sandbox`)."""
 
+import fnmatch
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,6 +15,7 @@ from remit.system.sandbox.recipes import MEBIBYTE, MOST, Limits
 from remit.system.threads import off_loop
 
 MOST_CODE_CHARACTERS = 1_000_000
+MOST_OUTPUTS = 100
 DEFAULT_SECONDS = 30.0
 _LEAST_SECONDS = 0.05
 
@@ -34,8 +37,13 @@ async def execute_code(
     files: Annotated[
         list[str] | dict[str, str] | None, Field(description="Files to take in: paths in the workspace, or names and their text.")
     ] = None,
+    outputs: Annotated[
+        list[str] | None, Field(max_length=MOST_OUTPUTS, description="Patterns of files to bring out; all new ones unless given.")
+    ] = None,
     network: Annotated[bool, Field(description="Let it reach the network, if the policy grants it.")] = False,
     memory_mb: Annotated[int, Field(ge=16, le=MOST.memory_bytes // MEBIBYTE, description="Memory of all its processes, in MiB.")] = 512,
+    disk_mb: Annotated[int, Field(ge=1, le=MOST.disk_bytes // MEBIBYTE, description="Room for its files, in MiB.")] = 256,
+    processes: Annotated[int, Field(ge=1, le=MOST.processes, description="Processes and threads at a time.")] = 64,
 ) -> dict[str, object]:
     """Run Python, JavaScript or shell code in a sandbox: no network, no files but those taken in, limits on everything."""
     from remit.builtin.coder.execution import OutputStreams, build_execution_return, read_inputs
@@ -55,7 +63,7 @@ async def execute_code(
         language=kind,
         code=code,
         files=inputs,
-        limits=Limits(seconds=seconds, memory_bytes=memory_mb * MEBIBYTE),
+        limits=Limits(seconds=seconds, memory_bytes=memory_mb * MEBIBYTE, disk_bytes=disk_mb * MEBIBYTE, processes=processes),
         network=network,
         hidden=tuple(dict.fromkeys((ctx.root, ctx.workspace))),
     )
@@ -63,7 +71,9 @@ async def execute_code(
     out = ctx.scratch / "files"
     ran = await run(job, offer, hear=streams.hear, out=out)
     streams.finish()
-    left = [{"name": one.name, "path": _declare(ctx, out / one.name, one.size), "sizeBytes": one.size} for one in ran.ended.files]
+    wanted = re.compile("|".join(fnmatch.translate(one.removeprefix("./")) for one in outputs or ("*",)))
+    chosen = [one for one in ran.ended.files if wanted.match(one.name)] if outputs != [] else []
+    left = [{"name": one.name, "path": _declare(ctx, out / one.name, one.size), "sizeBytes": one.size} for one in chosen]
     return build_execution_return(job, ran, offer, streams, left, is_deadline=is_deadline)
 
 
