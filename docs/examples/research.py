@@ -26,7 +26,7 @@ async def main() -> None:
         print(done.status, done.errors[0].code)
 
         done = await remit.delegate("researcher.synthesize_sources", sources=["handbook.md", "letter.txt"])
-        for source, passages in done.data["passages"].items():
+        for source, passages in done.data["single"].items():
             print(f"{source}: {len(passages)} quoted, the last: {passages[-1]['text']}")
         print(done.artifacts[0].type, Path(done.artifacts[0].path).name)
 

@@ -97,6 +97,7 @@ async def test_large_result_is_summarised_by_reference(tmp_path: Path) -> None:
         if not request.tools:
             return Say("Numbers, one after the other.")
         if len(request.results) == 1:
+            assert len(request.results[0]) <= 4000
             on = json.loads(request.results[0])
             return [
                 delegate("results", "summarise", taskId=on["taskId"], about="what it counts"),

@@ -56,11 +56,15 @@ async def test_generated_code_is_written_and_parses(tmp_path: Path) -> None:
     assert len(requests) == 1
 
 
-async def test_syntax_error_is_reported_with_its_line(tmp_path: Path) -> None:
-    done, requests = await generated(tmp_path, files(**{"c.py": BAD, "d.py": GOOD}))
-    assert (done.status, done.errors[0].code, len(requests)) == (Status.PARTIAL, "VALIDATION_FAILED", 1)
-    assert [one["parses"] for one in done.data["files"]] == [False, True]
-    assert "line 1: '(' was never closed" in done.data["files"][0]["fault"]
+async def test_syntax_error_is_repaired_once_with_the_exact_fault(tmp_path: Path) -> None:
+    done, requests = await generated(tmp_path, files(**{"a.py": BAD, "b.py": GOOD}), files(**{"a.py": GOOD, "b.py": "b = 0\n"}))
+    assert done.status is Status.COMPLETED, done
+    assert ((tmp_path / "a.py").read_text(), (tmp_path / "b.py").read_text()) == (GOOD, GOOD), "valid files are not rewritten"
+    assert done.data["repaired"]
+    assert "'(' was never closed" in requests[1]
+    done, requests = await generated(tmp_path, files(**{"c.py": BAD}))
+    assert (done.status, done.errors[0].code, len(requests)) == (Status.PARTIAL, "VALIDATION_FAILED", 2), "the repair is still invalid"
+    assert "line 1" in done.data["files"][0]["fault"]
 
 
 @pytest.mark.parametrize("name", ["../out.py", ".git/hooks/pre-commit"])

@@ -172,7 +172,7 @@ async def test_synthesis_has_the_requested_format(project: Path) -> None:
     for form, done in zip(shown, await ask_each(project, questions, "researcher.synthesize_sources"), strict=True):
         assert done.status is Status.COMPLETED, done
         assert [one["standing"] for one in done.data["sentences"]] == ["supported", "supported", "uncited"], form
-        assert done.data["passages"]["letter.txt"], "the quotations are kept"
+        assert done.data["single"]["letter.txt"], "the quotations are kept"
         report = report_of(project, done)
         assert "Milk goes first. (uncited)" in report
         assert shown[form] in report

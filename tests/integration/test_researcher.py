@@ -202,7 +202,8 @@ async def test_synthesis_compares_and_quotes_sources(remit: Remit, project: Path
         report = report_of(project, result)
         assert all(words in report for words in ("weighs about 400 g", "weighs about 500 g", "in the old tower"))
         check_citations(project, result.data, report)
-    assert [one["text"] for one in result.data["passages"]["Letter"]] == [sources[2]["text"]]  # type: ignore[index]
+    assert [[one["source"] for one in group] for group in result.data["agreed"]] == [["a.md", "b.md"]]
+    assert [one["text"] for one in result.data["single"]["Letter"]] == [sources[2]["text"]]  # type: ignore[index]
     as_json = await remit.delegate("researcher.synthesize_sources", sources=sources, format="json")
     assert json.loads((project / as_json.artifacts[0].path).read_text()) == as_json.data
 

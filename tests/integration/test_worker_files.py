@@ -79,6 +79,8 @@ async def test_encoding_is_detected_and_a_guess_is_noted(remit: Remit, tmp_path:
     assert ("not valid" in str(data.get("notes"))) == ("\ufffd" in content), "written back, it would destroy the file"
     if encoding == "cp1252":
         assert "guess" in data["notes"][0]
+        assert (await ask(remit, "read_file", path="x", encoding="cp1251"))["content"] == raw.decode("cp1251")
+        assert code(await remit.delegate("worker.read_file", path="x", encoding="rot13")) == "INVALID_PARAMETERS"
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "out", "a/../b", ".remit/remit.db", ".remit/run/x.sock", "to_remit/remit.db"])

@@ -1,148 +1,15 @@
-"""The context of the assistant: no result beyond the limit, and always a history that providers accept."""
+"""The context of the assistant: always a history that providers accept, within its limits."""
 
-import asyncio
-import json
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remit import Context, Failed, Remit, agent
 from remit.agents.model.context_window import tokens_of
 from remit.builtin.assistant.memory import Room, visible
-from remit.models.client import Models
-from support.histories import Answer, Choice, Message, Question, Reply, SpendSink, ToolCall, ToolResult, UserMessage, faults_of, repaired
+from support.histories import Message, Reply, ToolCall, ToolResult, UserMessage, faults_of, repaired
 
 CHARACTERS = 700
-
-texts = st.text(max_size=60)
-huge = st.builds(lambda word, times: (word or "x") * times, st.text(min_size=1, max_size=12), st.integers(1, 4000))
-values = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), texts, huge),
-    lambda inner: st.one_of(st.lists(inner, max_size=12), st.dictionaries(texts, inner, max_size=8)),
-    max_leaves=30,
-)
-outcomes = st.one_of(
-    st.tuples(st.just("value"), values),
-    st.tuples(st.just("error"), huge),
-    st.tuples(st.just("artifacts"), st.integers(1, 40)),
-    st.tuples(st.just("return"), huge),
-)
-
-
-PLANNED: list[tuple[str, Any]] = []
-"""What the agent `odd` does at each call."""
-
-
-@agent("odd")
-async def odd(ctx: Context, number: int, padding: Any = None) -> Any:
-    kind, what = PLANNED[number]
-    if kind == "error":
-        raise Failed(what, advice=what)
-    if kind == "artifacts":
-        for count in range(what):
-            path = ctx.root / f"{'long' * 20}{number}-{count}.txt"
-            path.write_text("x")
-            ctx.artifact(path, "data", "s" * 400)
-        return "written"
-    if kind == "return":
-        return {
-            "status": "partial",
-            "summary": "Not all of it.",
-            "artifacts": [],
-            "data": what,
-            "errors": [{"type": what, "message": what}],
-        }
-    return what
-
-
-class Recorded:
-    """Answers in place of a provider and records every question."""
-
-    def __init__(self) -> None:
-        self.replies: list[Reply] = []
-        self.questions: list[Question] = []
-
-    def put_in(self, models: Models) -> None:
-        models.ask = self.ask  # type: ignore[method-assign]
-        models.choice = lambda own=None: Choice(names=("openai:recorded",))  # type: ignore[method-assign]
-
-    async def ask(self, spending: SpendSink, question: Question) -> Answer:
-        self.questions.append(question)
-        return Answer(reply=self.replies.pop(0) if self.replies else Reply(text="Done."), input_tokens=1, output_tokens=1)
-
-
-@dataclass
-class Session:
-    runner: asyncio.Runner
-    remit: Remit
-    recorded: Recorded
-
-    def questions(self, planned: list[tuple[str, Any]], replies: list[Reply]) -> list[Question]:
-        PLANNED[:] = planned
-        self.recorded.replies, self.recorded.questions = replies, []
-        self.runner.run(self._run())
-        return self.recorded.questions
-
-    async def _run(self) -> None:
-        first = await self.remit.delegate("assistant", message="Do it.")
-        assert first.ok, first
-        second = await self.remit.delegate("assistant", message="And then?", conversation=first.data["conversation"])
-        assert second.ok, second
-
-
-@pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    """One project for all examples: opening one takes longer than an example."""
-    given = {"assistant": {"result_characters": CHARACTERS}}
-    with asyncio.Runner() as runner:
-        remit = Remit.open(tmp_path_factory.mktemp("assistant"), agents=[odd], settings=given)
-        runner.run(remit.__aenter__())
-        recorded = Recorded()
-        recorded.put_in(remit.models)
-        try:
-            yield Session(runner, remit, recorded)
-        finally:
-            runner.run(remit.close())
-
-
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
-@given(planned=st.lists(outcomes, min_size=1, max_size=4), padding=st.one_of(st.none(), values), junk=huge)
-def test_no_result_beyond_the_limit_enters_the_context(session: Session, planned: list[tuple[str, Any]], padding: Any, junk: str) -> None:
-    """End to end: delegations run, are recorded, shortened and stored, and a second message continues the conversation."""
-    calls = [
-        ToolCall(call_id=str(number), name="delegate", arguments={"target": "odd", "parameters": {"number": number, "padding": padding}})
-        for number in range(len(planned))
-    ]
-    strange = [
-        ToolCall(call_id="s1", name=junk, arguments={"x": junk}),
-        ToolCall(call_id="s2", name="delegate", arguments=junk),
-        ToolCall(call_id="s3", name="delegate", arguments={"target": junk, junk: junk}),
-    ]
-    replies = [Reply(text="Look.", calls=(*calls, *strange), raw={"x": junk}), Reply(text="Done."), Reply(text="Again.")]
-    questions = session.questions(planned, replies)
-    assert len(questions) == 3
-    for question in questions:
-        assert faults_of(repaired(question.messages)) == []
-        for message in question.messages:
-            _is_bounded(message)
-    said = {message.text for message in questions[-1].messages if isinstance(message, UserMessage | Reply)}
-    assert said == {"Look.", "Done.", "Do it.", "And then?"}
-
-
-def _is_bounded(message: Message) -> None:
-    if isinstance(message, ToolResult):
-        assert len(message.text) <= CHARACTERS
-    for call in message.calls if isinstance(message, Reply) else ():
-        shown = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, ensure_ascii=False)
-        assert len(shown) <= CHARACTERS
-        assert len(call.name) <= 64
-
-
-# ---- histories
 
 
 def turns() -> st.SearchStrategy[list[Message]]:

@@ -98,10 +98,12 @@ class OutputStreams:
 _ENDED = {
     "time": ("it may run for {0.seconds:g} s", ""),
     "memory": ("all its processes may use {0.memory_bytes:,} bytes of memory", "Give it more in memory_mb, or have the code use less."),
-    "processes": ("it may have {0.processes} processes", "Have the code start fewer."),
+    "processes": ("it may have {0.processes} processes", "Give it more in processes, or have the code start fewer."),
     "output": ("{0.output_bytes:,} bytes of its output are kept", "Have the code write to a file, which is brought out whole."),
-    "disk": ("its files may use {0.disk_bytes:,} bytes, and be {0.files:,} in number", "Have the code write less."),
-}
+    "disk": (
+        "its files may use {0.disk_bytes:,} bytes, and be {0.files:,} in number", "Give it more in disk_mb, or have the code write less.",
+    ),
+}  # fmt: skip
 """What each limit allows, and what to do about it."""
 
 
@@ -141,9 +143,20 @@ def build_execution_return(
         "timedOut": ended.killed_by == "time",
         "killedBy": ended.killed_by or None,
         "limitsHit": hits,
+        "peakMemoryBytes": ended.peak_bytes or None,  # a run too short to be measured
         "files": files,
         "filesNotBroughtOut": ended.left_there,
-        "sandbox": {"stack": offer.stack, "network": job.network},
+        "sandbox": {
+            "stack": offer.stack,
+            "network": job.network,
+            "limits": {
+                "timeoutMs": int(limits.seconds * 1000),
+                "memoryBytes": limits.memory_bytes,
+                "processes": limits.processes,
+                "outputBytes": limits.output_bytes,
+                "diskBytes": limits.disk_bytes,
+            },
+        },
     }
     return build_return(summary, data, status=status, errors=errors)
 

@@ -3,20 +3,21 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from remit.agents.function import FunctionAgent, agent
-from remit.builtin.coder.syntax import OWN_PARSERS, Fault, language_of, parse_files
+from remit.builtin.coder.syntax import Fault, language_of, parse_files
 from remit.builtin.worker.workspace import error_dict
 from remit.core.context import Context
 from remit.core.errors import Failed, Misused, OutOfTime, Unavailable
 from remit.core.protected_paths import protection_of
 from remit.core.request import call
 from remit.core.text import UNTRUSTED, fence_untrusted, list_some, plural
-from remit.models.questions import TextModel, ask_optional, list_schema, object_in, object_schema
+from remit.models.questions import TextAnswer, TextModel, ask_optional, list_schema, object_in, object_schema
 from remit.system.threads import off_loop
 
 SPEC_LIMIT = 200_000
@@ -84,6 +85,7 @@ class GeneratedFiles:
     files: Mapping[str, str]
     by: str
     notes: str = ""
+    repaired: bool = False
     parsed: Mapping[str, Fault | None]
     """The first fault of each file that a parser has read."""
 
@@ -91,17 +93,11 @@ class GeneratedFiles:
     def faults(self) -> dict[str, Fault]:
         return {path: fault for path, fault in self.parsed.items() if fault is not None}
 
-    @property
-    def surely_broken(self) -> list[str]:
-        """By parsers that cannot lag behind the language; a grammar may be older than the code."""
-        return [path for path in self.faults if language_of(path, text := self.files[path]) in OWN_PARSERS or not text.strip()]
-
 
 async def compose(models: TextModel, ctx: Context, prompt: str) -> GeneratedFiles:
     """Raises `Unavailable` if no model answers, and `Failed` if its answer is unusable."""
     ctx.progress("A model writes the code")
-    seconds = min(MOST_SECONDS, SHARE * ctx.remaining)
-    heard = await ask_optional(models, ctx, prompt, instructions=_INSTRUCTIONS, seconds=seconds, schema=SCHEMA)
+    heard = await _ask(models, ctx, prompt)
     if heard.code == "BUDGET_EXCEEDED":
         raise OutOfTime(f"No model wrote the code: {heard.fault}.", code=heard.code, advice=heard.advice)
     if heard.fault:
@@ -110,7 +106,23 @@ async def compose(models: TextModel, ctx: Context, prompt: str) -> GeneratedFile
     if heard.is_cut:
         raise _bad_answer("What the model wrote was cut off before its end: it is longer than one answer may be.")
     files, notes = await off_loop(read_files, heard.text)
-    return GeneratedFiles(files=files, by=heard.model, notes=notes, parsed=await parse_files(files, SHARE * ctx.remaining))
+    first = GeneratedFiles(files=files, by=heard.model, notes=notes, parsed=await parse_files(files, SHARE * ctx.remaining))
+    if not first.faults:
+        return first
+    ctx.progress(f"{len(first.faults)} of {len(files)} files do not parse; the model is asked to repair them")
+    broken = "\n\n".join(f"{path}: {fault}\n{fence_untrusted(files[path], file=path)}" for path, fault in first.faults.items())
+    asked = f"{prompt}\n\n## These files that you wrote do not parse\n\n{broken}\n\nWrite these files again, whole and repaired."
+    again = await _ask(models, ctx, asked)
+    with suppress(Failed):
+        mended, _ = await off_loop(read_files, again.text)
+        files |= {path: text for path, text in mended.items() if path in first.faults}  # files that parsed before are kept
+        return replace(first, files=files, repaired=True, parsed=await parse_files(files, SHARE * ctx.remaining))
+    return first
+
+
+async def _ask(models: TextModel, ctx: Context, prompt: str) -> TextAnswer:
+    seconds = min(MOST_SECONDS, SHARE * ctx.remaining)
+    return await ask_optional(models, ctx, prompt, instructions=_INSTRUCTIONS, seconds=seconds, schema=SCHEMA)
 
 
 def read_files(text: str) -> tuple[dict[str, str], str]:
@@ -161,8 +173,8 @@ async def generate_files(ctx: Context, models: TextModel, specification: str, fi
     taken = await off_loop(lambda: [path for path in composed.files if not overwrite and os.path.lexists(ctx.workspace / path)])
     written, errors = await _write(ctx, {path: text for path, text in composed.files.items() if path not in taken}, composed.by)
     kept = await off_loop(lambda: _keep(ctx, {path: text for path, text in composed.files.items() if path not in written}, composed.by))
-    for path in composed.surely_broken[:1]:
-        message = f"{path} does not parse: {composed.faults[path]}."
+    for path, fault in list(composed.faults.items())[:1]:
+        message = f"{path} does not parse, also after one repair: {fault}."
         errors.append(error_dict("validation", "VALIDATION_FAILED", message, "Fix it by hand, or ask for less at once."))
     if taken:
         message = f"{list_some(taken, 5)} already there: not replaced."
@@ -185,7 +197,7 @@ async def generate_files(ctx: Context, models: TextModel, specification: str, fi
     return {
         "status": "partial" if errors else "completed",
         "summary": summary,
-        "data": {"by": composed.by, "files": shown, "notes": composed.notes},
+        "data": {"by": composed.by, "files": shown, "notes": composed.notes, "repaired": composed.repaired},
         "errors": errors,
     }
 

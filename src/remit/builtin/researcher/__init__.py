@@ -46,7 +46,7 @@ async def synthesize_sources(
     sources: Annotated[list[str | dict[str, Any]] | str, Field(description=_WHAT)],
     format: Annotated[Literal["summary", "table", "outline", "json"], Field(description="How the report is laid out.")] = "summary",
 ) -> dict[str, Any]:
-    """Put files, pages and texts side by side: quotes the first passages of each; writes a report."""
+    """Put files, pages and texts side by side: quotes what several share, and the first passages of each; writes a report."""
     from remit.builtin.researcher.research import synthesize
 
     need("bm25s", "research")  # before anything is read or written

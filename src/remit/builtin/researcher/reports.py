@@ -77,18 +77,23 @@ class Result:
     query: str
     answer: list[Citation] = field(default_factory=list)
     citations: Sequence[Citation] = ()
-    unanswered: list[str] = field(default_factory=list)
-    """Questions without a passage that has enough of their words."""
-    missing: list[str] = field(default_factory=list)
-    """Words of the question that occur nowhere in what was read."""
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    """For each question: whether a passage has enough of its words (`supported`), and the nearest ones (`sentences`)."""
+    missing: dict[str, list[str]] = field(default_factory=dict)
+    """For each question: words that occur nowhere in what was read."""
+
+    @property
+    def not_found(self) -> list[dict[str, Any]]:
+        found = [(one["question"], one["supported"], self.missing[one["question"]]) for one in self.findings]
+        return [{"question": question, "missingWords": words} for question, supported, words in found if words or not supported]
 
     def data(self, searched: dict[str, Any]) -> dict[str, Any]:
         return {
             "question": self.query,
             "answer": [citation.quoted() for citation in self.answer],
             "citations": [citation.to_dict() for citation in self.citations],
-            "unanswered": self.unanswered,
-            "missingWords": self.missing,
+            "findings": self.findings,
+            "notFound": self.not_found,
             "searched": searched,
         }
 
@@ -198,9 +203,10 @@ def _section(title: str, rows: Iterable[str]) -> str:
 
 
 def _not_found(result: Result) -> list[str]:
-    rows = [f"- {markdown_line(one)} No passage has enough of its words to count as an answer." for one in result.unanswered]
-    if result.missing:
-        rows.append(f"- Nowhere in what was read: {', '.join(f'“{markdown_line(word)}”' for word in result.missing)}.")
+    rows = []
+    for one in result.not_found:
+        words = ", ".join(f"“{markdown_line(word)}”" for word in one["missingWords"])
+        rows.append(f"- {markdown_line(one['question'])}{f' Nowhere in what was read: {words}.' if words else ' No passage answers it.'}")
     return rows or ["- Each part of the question has passages with its words. Whether they answer it is for the reader to judge."]
 
 
@@ -221,10 +227,11 @@ def _sources(citations: Iterable[Citation]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synthesis:
-    """Sources side by side: the first passages of each."""
+    """Sources side by side: passages that several share word for word, and the first others of each."""
 
     documents: Sequence[Document]
-    passages: Mapping[str, Sequence[Citation]]
+    agreed: Sequence[Sequence[Citation]]
+    single: Mapping[str, Sequence[Citation]]
     citations: Sequence[Citation]
     failures: Sequence[str] = ()
 
@@ -232,14 +239,17 @@ class Synthesis:
         return {
             "format": layout,
             "sources": [{"kind": d.kind, "name": d.name, "title": d.title, "date": d.date or d.fetched} for d in self.documents],
-            "passages": {name: [one.quoted() for one in own] for name, own in self.passages.items()},
+            "agreed": [[{**one.quoted(), "source": one.passage.document.name} for one in group] for group in self.agreed],
+            "single": {name: [{**one.quoted(), "source": name} for one in own] for name, own in self.single.items()},
             "citations": [citation.to_dict() for citation in self.citations],
             "failures": list(self.failures),
         }
 
     def markdown(self, layout: str, written: WrittenAnswer | None = None) -> str:
-        texts = [(name, one, " ".join(one.passage.text.split())) for name, own in self.passages.items() for one in own]
-        rows = [(name, f"“{escape_markdown(text)}” [{one.number}]") for name, one, text in texts]
+        groups = [("In several sources", group) for group in self.agreed]
+        groups += [(name, [one]) for name, own in self.single.items() for one in own]
+        quotes = [(name, escape_markdown(" ".join(group[0].passage.text.split())), group) for name, group in groups]
+        rows = [(name, f"“{text}” {' '.join(f'[{one.number}]' for one in group)}") for name, text, group in quotes]
         sections = [
             f"# What {plural(len(self.documents), 'source')} say",
             *((written.text, f"*{markdown_line(written.note())}*", "## What they say, quoted") if written is not None else ()),

@@ -128,7 +128,7 @@ class Research:
         self._ctx.progress(f"Ranking the passages of {plural(len(documents), 'source')}")
         index = Index(documents, self._words)
         result, citations = Result(query=" ".join(self._query.split())), Citations()
-        further: list[RankedPassage] = []
+        further: list[tuple[dict[str, Any], list[RankedPassage]]] = []
         for part in self._parts:
             ranked = index.rank(part)
             near = [one for one in ranked if one.is_supported]
@@ -136,11 +136,11 @@ class Research:
             best = [one for one in own if one.is_supported and one.score >= _KEEPS_UP * own[0].score]
             quoted = [citations.cite(one.passage) for one in best[: IN_ANSWER if len(self._parts) == 1 else 2]]
             result.answer += [one for one in quoted if one not in result.answer]
-            result.unanswered += [] if near else [part.text]
-            result.missing += [word for word in part.words if not index.has(word) and word not in result.missing]
-            further += own
-        for one in further:
-            citations.cite(one.passage)
+            result.missing[part.text] = [word for word in part.words if not index.has(word)]
+            further.append(({"question": part.text, "supported": bool(near)}, own))
+        for finding, own in further:
+            sentences = [{**citations.cite(one.passage).quoted(), "score": one.score, "coverage": one.coverage} for one in own]
+            result.findings.append({**finding, "sentences": sentences})
         result.citations = citations
         return result
 
@@ -191,7 +191,8 @@ class Research:
             summary += f" it is for you to judge. First: {one_line(result.answer[0].passage.place, 120)}."
         else:
             summary = f"No passage in {read} has enough of the question's words to answer it. The report lists what was searched."
-            message = summary + (f" Nowhere in it: {', '.join(sorted(result.missing)[:8])}." if result.missing else "")
+            missing = sorted({word for words in result.missing.values() for word in words})
+            message = summary + (f" Nowhere in it: {', '.join(missing[:8])}." if missing else "")
             advice = "Ask in the words of the sources, or name other sources: a folder, web, an address."
             errors = errors or [error_dict("not_found", "NOT_FOUND", message, advice)]
         summary += " Time ran out before everything was searched." if gatherer.ran_out_of_time else ""
@@ -242,13 +243,21 @@ def _inline(source: Mapping[str, Any], number: int) -> Document:
 
 def _synthesis(documents: Sequence[Document], failures: Sequence[str]) -> Synthesis:
     citations = Citations()
-    passages = {document.name: [citations.cite(one) for one in document.passages[:QUOTED_PASSAGES]] for document in documents}
-    return Synthesis(documents=documents, passages=passages, citations=citations, failures=failures)
+    same: defaultdict[str, list[Citation]] = defaultdict(list)
+    for document in documents:
+        for passage in document.passages[:QUOTED_PASSAGES]:
+            same[" ".join(passage.text.split())].append(citations.cite(passage))
+    single: dict[str, list[Citation]] = {document.name: [] for document in documents}
+    for group in same.values():
+        if len(group) == 1:
+            single[group[0].passage.document.name] += group
+    agreed = [group for group in same.values() if len(group) > 1]
+    return Synthesis(documents=documents, agreed=agreed, single=single, citations=citations, failures=failures)
 
 
 def _in_turn(synthesis: Synthesis) -> list[Citation]:
     """One passage of each source in turn, so that each is represented if not all fit."""
-    turns = zip_longest(*synthesis.passages.values())
+    turns = zip_longest([group[0] for group in synthesis.agreed], *synthesis.single.values())
     return [one for turn in turns for one in turn if one is not None]
 
 

@@ -29,6 +29,7 @@ _KEPT_SHARE, _KEPT_SECONDS = 0.4, 12.0
 """Time reserved for ranking and writing: a share of all, and at most so many seconds."""
 WEB, DOCS, FILES = "web", "docs", "files"
 KINDS = (WEB, DOCS, FILES)
+_ALIASES = {"code": FILES, "local": FILES, "academic": WEB}
 _DOCUMENT_FOLDERS = frozenset({"docs", "doc", "documentation", "manual", "guide", "wiki"})
 _SKIPPED = re.compile(
     r"(?:^|/)(?:node_modules|vendor|third_party|dist|target|__pycache__|\.git|\.remit|\.venv|venv|coverage)/"
@@ -57,7 +58,7 @@ class Places:
         """`urls`: addresses in the question. Without sources: the files of the project."""
         given = [one.strip() for one in sources if one.strip()]
         without = tuple(filter(None, (one[1:].strip("/") for one in given if one.startswith("!"))))
-        named = [one for one in given if not one.startswith("!")]
+        named = [_ALIASES.get(one, one).removeprefix("docs:") for one in given if not one.startswith("!")]
         pages = [one for one in named if one.lower().startswith(("http://", "https://"))]
         paths = [one for one in named if one not in KINDS and one not in pages]
         if strange := next((path for path in paths if "\0" in path or "://" in path), ""):

@@ -1,4 +1,4 @@
-"""A piece of a file as text, or as base64 for binary content. The start of the file decides the encoding.
+"""A piece of a file as text, or as base64 for binary content. The start of the file decides the encoding unless the caller names it.
 
 A UTF-8 character is never split: a piece that would begin or end inside one is moved to its start."""
 
@@ -6,6 +6,8 @@ import codecs
 import os
 from base64 import b64encode
 from typing import NamedTuple
+
+from remit.core.errors import Misused
 
 HEAD_BYTES = 8192
 BASE64 = "base64"
@@ -31,8 +33,19 @@ class Piece(NamedTuple):
         return self.offset + self.bytes_read
 
 
-def read_piece(descriptor: int, size: int, offset: int, limit: int) -> Piece:
-    encoding, note = guess_encoding(os.pread(descriptor, HEAD_BYTES, 0))
+def check_encoding(name: str) -> str:
+    """The usual name of an encoding of text, or `base64`. Raises `Misused`."""
+    if name == BASE64:
+        return name
+    try:
+        "".encode(name)  # no codec of bytes
+        return codecs.lookup(name).name
+    except (LookupError, ValueError):
+        raise Misused(f"The encoding {name!r:.60} is not known.", advice="Use utf-8, utf-16, cp1252 or base64, for example.") from None
+
+
+def read_piece(descriptor: int, size: int, offset: int, limit: int, given: str | None) -> Piece:
+    encoding, note = (given, "") if given else guess_encoding(os.pread(descriptor, HEAD_BYTES, 0))
     start = offset
     if encoding not in ("utf-8", "utf-8-sig"):
         raw = os.pread(descriptor, limit, offset)

@@ -13,12 +13,12 @@ import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from remit.agents.function import agent
-from remit.builtin.worker.encodings import BASE64, Piece, read_piece
+from remit.builtin.worker.encodings import BASE64, Piece, check_encoding, read_piece
 from remit.builtin.worker.workspace import GIT, OURS, Halt, act_at, build_return, display_path, error_dict, format_size, secret_names
 from remit.core.context import Context
 from remit.core.errors import Failed, Misused, Refused
@@ -43,6 +43,7 @@ _TURN = 20
 _DOCUMENTS = (".md", ".markdown", ".rst", ".txt", ".adoc", ".org", ".tex", ".pdf", ".docx")
 _DATA = (".json", ".jsonl", ".csv", ".tsv", ".yaml", ".yml", ".xml", ".log", ".sqlite", ".parquet", ".png", ".jpg", ".gif", ".svg", ".zip")
 
+Encoding = Annotated[str, Field(description="utf-8, utf-16, cp1252, …; base64 for bytes.")]
 InWorkspace = Annotated[str, Field(description="Relative to the workspace; no '..'.")]
 
 
@@ -52,13 +53,15 @@ async def read_file(
     path: InWorkspace,
     offset: Annotated[int, Field(ge=0, le=MOST_OFFSET, description="Where to begin, in bytes.")] = 0,
     limit: Annotated[int, Field(ge=1, le=MOST_BYTES, description=f"How much to read, in bytes; {READ_BYTES} unless given.")] | None = None,
+    encoding: Encoding | None = None,
 ) -> dict[str, Any]:
     """Read a file of the workspace: text, or base64 for binary content; a part of it by byte offset and limit."""
+    chosen = None if encoding is None else check_encoding(encoding)
 
     def act(root: Root, place: Place) -> tuple[Piece, os.stat_result]:
         with os.fdopen(place.open_file(), "rb") as file:
             found = os.fstat(file.fileno())
-            return read_piece(file.fileno(), found.st_size, offset, limit or READ_BYTES), found
+            return read_piece(file.fileno(), found.st_size, offset, limit or READ_BYTES, chosen), found
 
     return _build_read_return(path, *await act_at(ctx, path, Effect.READ, act))
 
@@ -89,12 +92,12 @@ async def write_file(
     path: InWorkspace,
     content: Annotated[str, Field(max_length=MOST_BYTES, description="The whole new content: the old one is replaced.")],
     create_parents: Annotated[bool, Field(description="Make the folders that are missing.")] = False,
-    encoding: Annotated[Literal["utf-8", "base64"], Field(description="base64 for bytes.")] = "utf-8",
+    encoding: Encoding = "utf-8",
 ) -> dict[str, Any]:
     """Write a file of the workspace, whole or not at all; its permissions are kept."""
     from remit.system.edits import replace_file
 
-    raw = _encode(content, encoding)
+    raw = _encode(content, check_encoding(encoding))
     if "/".join(parts_of(path, str(ctx.workspace))).startswith("~"):
         raise Misused(f"{shown(path)} begins with ~, which is not expanded.", advice="Give a path relative to the workspace.")
     halt = Halt()
@@ -243,7 +246,7 @@ def _type_of(path: str) -> str:
 
 def _encode(content: str, encoding: str) -> bytes:
     try:
-        return base64.b64decode(content, validate=True) if encoding == BASE64 else content.encode()
+        return base64.b64decode(content, validate=True) if encoding == BASE64 else content.encode(encoding)
     except (binascii.Error, UnicodeEncodeError) as error:
         raise Misused(f"The content is not valid {encoding}: {error}.", advice="Send text, or base64 for bytes.") from None
 
@@ -313,6 +316,7 @@ async def search_files(
     regex: Annotated[bool, Field(description="pattern is a regular expression, not text.")] = False,
     ignore_case: Annotated[bool, Field(description="Capital and small letters are the same.")] = False,
     glob: Glob | None = None,
+    context_lines: Annotated[int, Field(ge=0, le=20, description="Lines to show before and after each match.")] = 0,
     max_results: Annotated[int, Field(ge=1, le=MOST_MATCHES * 5, description="Matching lines to hand back, at most.")] = MOST_MATCHES,
     include_ignored: Annotated[bool, Field(description="Also what .gitignore leaves out.")] = False,
 ) -> dict[str, Any]:
@@ -320,7 +324,7 @@ async def search_files(
     from remit.builtin.worker.search import Search, SearchRequest
 
     request = SearchRequest(
-        pattern=pattern, is_regex=regex, ignores_case=ignore_case, is_recursive=recursive, glob=glob,
+        pattern=pattern, is_regex=regex, ignores_case=ignore_case, is_recursive=recursive, glob=glob, context_lines=context_lines,
         max_results=max_results, keeps_ignored=include_ignored, stop_at=time.monotonic() + _seconds(ctx),
         environment={name: value for name, value in ctx.environment().items() if name == MARK},
     )  # fmt: skip

@@ -47,12 +47,12 @@ _EXIT_SECONDS = 0.2
 # ripgrep's own ignore files and user settings would make the result machine-dependent.
 _ALWAYS = (
     "--no-config", "--no-heading", "--color=never", "--line-number", "--column", "--byte-offset", "--null", "--with-filename",
-    "--no-messages", "--no-mmap", "--stats", f"--max-columns={LINE_BYTES}", "--max-columns-preview",
+    "--no-messages", "--no-mmap", "--no-context-separator", "--stats", f"--max-columns={LINE_BYTES}", "--max-columns-preview",
     "--hidden", "--glob=!.git", "--glob=!.remit", "--no-require-git", "--no-ignore-global", "--no-ignore-parent", "--no-ignore-exclude",
     "--no-ignore-dot",
 )  # fmt: skip
 _PLAIN_GLOB = re.compile(r"[^\[\]{}\\:/!]+")
-_ROW = re.compile(rb"([^\0]+)\0(\d+):(\d+):(\d+):([^\n]*)\n")
+_ROW = re.compile(rb"([^\0]+)\0(\d+)(?::(\d+):(\d+):|-(\d+)-)([^\n]*)\n")
 _SEARCHED = re.compile(rb"(\d+) files searched")
 
 
@@ -63,6 +63,7 @@ class SearchRequest:
     ignores_case: bool = False
     is_recursive: bool = True
     glob: str | None = None
+    context_lines: int = 0
     max_results: int = 1000
     keeps_ignored: bool = False
     stop_at: float = math.inf
@@ -81,6 +82,7 @@ class SearchRequest:
         options = [*_ALWAYS, "--regexp=" + self.pattern]
         options += [] if self.is_regex else ["--fixed-strings"]
         options += ["--ignore-case"] if self.ignores_case else []
+        options += [f"--context={self.context_lines}"] if self.context_lines else []
         options += [] if self.is_recursive else ["--max-depth=1"]
         options += ["--no-ignore" if self.keeps_ignored else f"--ignore-file={ignore_file}"]
         # Of a path only its name; `Matches` checks the rest. As a file type: a --glob would include ignored files.
@@ -143,7 +145,7 @@ class Search:
             fault = f"pattern: {shorten(self._request.pattern, 80)!r} is not a regular expression: {why.rstrip('.')}."
             raise Misused(fault, code="INVALID_PARAMETERS", advice="Fix it, or leave regex out to search for the text as it is.")
         return SearchResult(
-            matches=matches.to_data(),
+            matches=matches.to_data(self._request.context_lines),
             files_searched=matches.files_searched,
             is_cut=matches.is_cut,
             out_of_time=self._out_of_time,
@@ -194,6 +196,7 @@ class Matches:
         self._shown_bytes = 0
         self._name: bytes | None = None
         self._file: _SearchedFile | None = None
+        self._context: dict[tuple[str, int], str] = {}
         self._matches: list[tuple[str, int, int, str]] = []
         self.is_cut = False
         """There are more than requested."""
@@ -217,21 +220,31 @@ class Matches:
         found = _SEARCHED.search(self._rest)
         return int(found[1]) if found is not None else None
 
-    def to_data(self) -> list[dict[str, Any]]:
+    def to_data(self, context_lines: int) -> list[dict[str, Any]]:
         """In path and line order."""
-        return [dict(zip(("path", "line", "column", "text"), one, strict=True)) for one in sorted(self._matches)]
+        data: list[dict[str, Any]] = []
+        shown = self._context | {(path, line): text for path, line, _, text in self._matches}
+        for path, line, column, text in sorted(self._matches):
+            data.append({"path": path, "line": line, "column": column, "text": text})
+            if context_lines:
+                near = {"before": range(line - context_lines, line), "after": range(line + 1, line + context_lines + 1)}
+                data[-1] |= {name: [shown[path, at] for at in lines if (path, at) in shown] for name, lines in near.items()}
+        return data
 
     def _take(self, row: "re.Match[bytes]") -> None:
-        name, number, column, offset, printed = row.groups()
+        name, number, column, offset, context_offset, printed = row.groups()
         if name != self._name:
             self._enter(name)
         if self._file is None:  # not requested, however much of it there is
             return
-        if len(self._matches) >= self._most or self._shown_bytes > MAX_SHOWN_BYTES:
+        if column is not None and (len(self._matches) >= self._most or self._shown_bytes > MAX_SHOWN_BYTES):
             self.is_cut = True
             return
         self._shown_bytes += len(printed)
-        if (line := self._file.line(int(column), int(offset), printed)) is not None:
+        line = self._file.line(int(column or 1), int(offset or context_offset), printed)
+        if line is not None and column is None:
+            self._context[self._file.path, int(number)] = line[1]
+        elif line is not None:
             self._matches.append((self._file.path, int(number), *line))
 
     def _enter(self, name: bytes) -> None:
