@@ -500,7 +500,7 @@ class ImplementRun(TaskRun):
     def _stopped_by_person(self, piece: Piece, result: Return, verdict: Verdict, task: Task | None) -> Outcome:
         """A person moved or removed the task during a phase, which counts."""
         now = f"was set to [{task.status.marker}]" if task is not None else "was removed from the board"
-        words = f"Task {self.number} {now} while it was worked on. What was done is kept; no further phase is begun."
+        words = f"Task {self.number} {now} while it was worked on. Its work is kept; no further phase is begun."
         error = new_error("execution", "CANCELLED", words, f"To continue all the same: remit implement {self.number} --force")
         more: dict[str, Any] = {"next_steps": error.recommendation, "commit": self.commit, "session_id": result.session_id}
         return self._outcome(task, "partial", words, artifacts=verdict.artifacts, errors=(error,), **more)
