@@ -363,13 +363,11 @@ class Remit:
                 )
         return current, origin
 
-    async def cancel(self, session_id: str, reason: str = "", *, source: str = "a person", force: bool = False) -> list[dict[str, Any]]:
-        """Stop a delegation and everything below it, in whichever process it runs. Returns how each node ended.
-
-        `force`: kill processes that were started for it here at once; otherwise they have `kill_grace_seconds` to clean up."""
+    async def cancel(self, session_id: str, reason: str = "", *, source: str = "a person") -> list[dict[str, Any]]:
+        """Stop a delegation and everything below it, in whichever process it runs. Returns how each node ended."""
         if self._attachment is not None:
             return await self._attachment.cancel(session_id, reason)
-        return await self.engine.cancel(session_id, reason, source, force=force)
+        return await self.engine.cancel(session_id, reason, source)
 
     async def work(self, agents: Collection[str] | None = None) -> None:
         """Take work for these agents, or for all, from the project's queues until this `Remit` is closed."""

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from remit import Remit
-from remit.testing import JumpingClock
 from support import cli
+from support.clocks import JumpingClock
 from support.folders import make_deep, removed_at_the_end
 
 

@@ -275,7 +275,7 @@ def leave_log(database: Path, kept: tuple[str, ...]) -> None:
     ("arguments", "lines"),
     [
         (("agents", "slow"), ["timeout 1 m 00 s", "maximum 2 h 00 m"]),
-        (("limits",), ["slow 1 1 m 00 s 20 more completed runs are needed"]),
+        (("limits",), ["slow 0 1 1 m 00 s 20 more completed runs are needed"]),
         (("config", "--all"), ["signals.logs text default", "slots_total 256 default"]),
         (("audit", "--limit", "1"), ["1 2026-11-19 23:30:00 rules mode strict, source the default policy"]),
         (("token", "list"), ["ci ID delegate; agents worker; timeout 2 m 00 s"]),
@@ -302,7 +302,7 @@ def test_listings_print_durations_times_and_values_for_a_person(
 def test_names_and_limits_are_whole_on_a_narrow_terminal(project: Path) -> None:
     narrow = {"COLUMNS": "80"}
     shown = remit(project, "agents", "coder.execute_code", env=narrow).stdout
-    assert {"parameter", "code", "memory_mb", "processes"} <= {line.partition(" ")[0] for line in shown.splitlines()}
+    assert {"parameter", "code", "memory_mb", "network"} <= {line.partition(" ")[0] for line in shown.splitlines()}
     measured = remit(project, "metrics", env=narrow).stdout
     assert "< 95 %" in measured
     assert "> 10 %" in measured
@@ -351,4 +351,4 @@ def test_parameter_that_is_not_utf_8_is_refused_in_plain_words(tmp_path: Path) -
     """A byte that is not UTF-8 is a lone surrogate in `sys.argv`."""
     for given in ("path=a\udcff", "p\udcff=1"):
         (said,) = remit_json(tmp_path, "delegate", "worker.list_files", given, code=5)["errors"]
-        assert (said["code"], "must be text in UTF-8" in said["message"]) == ("INVALID_PARAMETERS", True)
+        assert (said["code"], "with text in UTF-8" in said["message"]) == ("INVALID_PARAMETERS", True)

@@ -77,7 +77,7 @@ async def test_script_is_chosen_by_prompt_or_function() -> None:
         status, _, text = await ask(models, Api.ANTHROPIC, "Look at the plums.")
     assert status == 400
     assert "No script is for this conversation" in text
-    async with ScriptedModels(lambda request: Say(str(request.offers("delegate")))) as models:
+    async with ScriptedModels(lambda request: Say(str(request.tool("delegate") is not None))) as models:
         assert "True" in (await ask(models, Api.RESPONSES))[2]
         assert "False" in (await ask(models, Api.RESPONSES, "Other.", tools=False))[2]
 

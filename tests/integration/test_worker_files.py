@@ -120,17 +120,6 @@ async def test_protected_paths_are_refused_without_a_policy(tmp_path: Path) -> N
     assert (tmp_path / ".git" / "hooks").is_dir()
 
 
-@pytest.mark.parametrize("name", [".git", "x" * 300, "link/.git"])
-async def test_refused_write_leaves_no_new_folders(tmp_path: Path, name: str) -> None:
-    (tmp_path / "there").mkdir()
-    (tmp_path / "there" / "link").symlink_to("..")
-    async with Remit.open(tmp_path, settings={"policy_mode": "disabled"}) as remit:
-        for parents in ("new/deep", "there/new", "there/link/new"):
-            code(await remit.delegate("worker.write_file", path=f"{parents}/{name}", content="x", create_parents=True))
-    assert set(os.listdir(tmp_path)) == {".remit", "there"}
-    assert os.listdir(tmp_path / "there") == ["link"]
-
-
 async def test_pipes_and_links_to_forbidden_files_are_refused(remit: Remit, tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("KEY=1")
     (tmp_path / "harmless.txt").symlink_to(".env")
@@ -225,12 +214,10 @@ async def test_listing_omits_ignored_files_and_remit_files(remit: Remit, tmp_pat
 
 
 async def test_write_into_a_missing_folder_is_refused_with_advice(remit: Remit, tmp_path: Path) -> None:
-    (tmp_path / "note").mkdir()
     done = await remit.delegate("worker.write_file", path="notes/today.md", content="x")
     assert code(done) == "FILE_NOT_FOUND"
     assert "no folder to write notes/today.md in" in done.errors[0].message
     assert "create_parents=true" in done.errors[0].recommendation
-    assert "Did you mean note?" in done.errors[0].recommendation
     assert not (tmp_path / "notes").exists()
 
 

@@ -260,7 +260,8 @@ class _Merge:
         is_moved = mine.section not in (None, base.section) and base.section in self.mine.headings
         if mine.lines == base.lines and mine.title == base.title and not is_moved:
             return
-        if mine is self.mine.blocks[-1] and not mine.is_closed and "\n".join(base.lines).startswith("\n".join(mine.lines).rstrip()):
+        is_part = base.title.startswith(mine.title) and "\n".join(base.lines).startswith("\n".join(mine.lines).rstrip())
+        if is_part and mine is self.mine.blocks[-1] and not mine.is_closed:
             self.kept.append(f"it ended in the middle of Task {number}, which is drawn again.")
             return
         task = self.tasks.get(number)

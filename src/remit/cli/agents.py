@@ -1,4 +1,4 @@
-"""`remit agents`: list the agents of the project, show one, write a first agent file, find installed coding agents."""
+"""`remit agents` and `remit roles`: list and show agents and roles, write their files, find installed coding agents."""
 
 import asyncio
 import json
@@ -9,9 +9,9 @@ from typer import Argument, Option
 
 from remit.agents.coding.detect import DetectedAgent, KnownAgent, detect
 from remit.agents.definition import Definition, Kind
-from remit.agents.role_bindings import why_unavailable
+from remit.agents.role_bindings import role_info, role_infos, why_unavailable
 from remit.cli import completion
-from remit.cli.delegate import advice_for_unknown
+from remit.cli.delegate import advice_for_unknown, close_match
 from remit.cli.exits import Exit
 from remit.cli.init import agent_lines, write_settings
 from remit.cli.project import NO_MCP, Project, has_mcp
@@ -204,28 +204,23 @@ def new(
     _check_name(name, project)
     purpose = " ".join(description.split()) or PURPOSE
     text = TEMPLATE.format(name=name, description=json.dumps(purpose, ensure_ascii=False), purpose=purpose)
-    place = write_agent_file(project, name, text)
+    file = project.folder / "agents" / f"{name}.md"
+    place = project.inside(str(file))
+    try:
+        create_approved(project.root, file, text.encode())
+    except FileExistsError:
+        raise Misused(f"{place} exists already.", advice="Edit that file, or choose another name.") from None
     lines = f'Written: {place}\nLook at it     remit agents {name}\nAsk it         remit delegate {name} "Say what this project does"'
     if not project.settings.model:
         lines += '\nIt has no model yet: write model = "anthropic:claude-sonnet-5" (or openai:…, ollama:…) at the top of remit.toml.'
     return project.answer({"name": name, "written": place}, lines)
 
 
-def write_agent_file(project: Project, name: str, text: str) -> str:
-    """Create an approved file in `.remit/agents` and return its path in the project."""
-    place = project.folder / "agents" / f"{name}.md"
-    try:
-        create_approved(project.root, place, text.encode())
-    except FileExistsError:
-        raise Misused(f"{project.inside(str(place))} exists already.", advice="Edit that file, or choose another name.") from None
-    return project.inside(str(place))
-
-
 def _check_name(name: str, project: Project) -> None:
     if name in ROLES:
         raise Misused(
             f"{name!r} is a role of the board, which needs more than this first file.",
-            advice=f"`remit roles {name} --write` writes the file of the role, to be edited.",
+            advice=f"`remit roles {name}` prints the file of the role: save it in .remit/agents, and edit it.",
         )
     if name in ("new", "readme") or name.startswith("_") or "." in name:
         raise Misused(f"{name!r} cannot be the name of an agent file.", advice="Choose a name without a dot or a leading underscore.")
@@ -274,3 +269,39 @@ def _print_detected(found: "Sequence[DetectedAgent]", missing: "Sequence[KnownAg
         say(f"Not found: {known.name}; {known.install}")
     if found and not has_mcp():
         say(f"\n{NO_MCP}; then add delegates = true to each.")
+
+
+# ---- roles
+
+
+HOW_TO_BIND = """
+Bind one       [roles] in remit.toml: planner = "claude" (an agent of `remit agents`), "model" (the project's), or "built-in"
+Replace one    remit roles planner > .remit/agents/planner.md, then edit and approve it: remit trust"""
+
+
+def roles(
+    project: Project, name: Annotated[str | None, Argument(metavar="NAME", help="Print the file of this role, to be edited.")] = None
+) -> Exit:
+    """List the roles of the board: the purpose of each, which agent carries it out here, and why."""
+    directory = project.directory
+    if name is None:
+        found, problems = [one.to_dict() for one in role_infos(directory)], directory.problems
+        return project.answer({"roles": found, "problems": problems}, lambda: _print_roles(found, problems))
+    role = role_info(directory, name) if name in ROLES else None
+    if role is None:
+        advice = close_match(name, ROLES) or f"There are {', '.join(ROLES)}, unless the setting builtin_agents leaves them out."
+        raise Misused(f"There is no role named {name!r}.", code="INVALID_TARGET", advice=advice)
+    text = None if role.file is None else role.file.read_text(encoding="utf-8", errors="replace")
+    return project.answer({**role.to_dict(), "text": text}, None if text is None else text.rstrip("\n"))
+
+
+def _print_roles(found: list[dict[str, str]], problems: list[str]) -> None:
+    if found:
+        say_table(
+            [{"role": one["name"], "carried out by": one["carried_by"], "because": one["because"]} for one in found], shrinking=("because",)
+        )
+    if advice := next((one["advice"] for one in found if one["advice"]), ""):
+        say(f"\n{advice}")
+    say(HOW_TO_BIND)
+    for problem in problems:
+        say_aside(f"! {problem}")

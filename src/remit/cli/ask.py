@@ -5,14 +5,14 @@ import contextlib
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from typer import Argument, Option
 
 from remit.app import Remit
-from remit.builtin.assistant.conversations import Conversations
+from remit.builtin.assistant.conversations import Conversations, export_text
 from remit.builtin.assistant.stream import PAUSE, message_parameters
 from remit.cli import arguments
 from remit.cli.arguments import Timeout
@@ -327,3 +327,23 @@ async def _reply(remit: Remit, message: str, conversation: str | None) -> str | 
     else:
         print_ending(answer, remit.root, "The conversation is kept: your next message continues it." if answer.was_interrupted else "")
     return answer.conversation or conversation
+
+
+# ---- conversations
+
+
+def conversations(project: Project, limit: Annotated[int, Option(min=1, help="At most this many.")] = 50) -> Exit:
+    """List the conversations with the assistant, newest first; `show` takes an ID."""
+    found = [{"id": one.conversation_id, **asdict(one)} for one in Conversations(project.root).list(limit)]
+    empty = 'There is no conversation yet. Start one: remit ask "…", or remit chat.'
+    return project.answer({"conversations": found}, None if found else empty)
+
+
+def show_conversation(
+    project: Project, conversation: Annotated[str, Argument(metavar="ID", help="Its id, the beginning or end of it, or `latest`.")]
+) -> Exit:
+    """Print a conversation as Markdown."""
+    found = Conversations(project.root).open(conversation)
+    text = export_text(found)
+    document = {"id": found.conversation_id, "title": found.title, "created": found.header.created, "text": text}
+    return project.answer(document, lambda: print(harmless(text), end=""))

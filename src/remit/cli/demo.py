@@ -4,8 +4,6 @@ It runs on the embedded engine like any other delegation. Its claims are checked
 
 import asyncio
 import json
-import shutil
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -15,6 +13,7 @@ from typing import Any
 
 from remit.agents.function import agent
 from remit.cli.exits import Exit
+from remit.cli.install import command_here
 from remit.cli.live import await_result, best_show, report_dead_work
 from remit.cli.project import Project
 from remit.cli.render import count, duration, painted, put, say, say_aside, size
@@ -32,19 +31,21 @@ STUCK_SECONDS = 3.0
 GRACE_SECONDS = 1.0
 """Longest delay of a return after its deadline."""
 MOST_FILES, MOST_GROUPS, MOST_BYTES = 3_000, 8, 2_000_000
-NEXT = {
-    "show last": "the tree with its times, evidence and return",
-    "history": "everything delegated here",
-}
-OWN_AGENT = """
+NEXT = """
+Try next
+
+  {remit} show last
+  {remit} history
+
 Your own agent: put this into .remit/agents/hello.py
 
   from remit import agent, Context
 
   @agent("hello", timeout=10)
   async def hello(ctx: Context, name: str) -> str:
-      return f"Hello, {name}, from depth {ctx.depth}."
-"""
+      return f"Hello, {{name}}, from depth {{ctx.depth}}."
+
+and call it: {remit} delegate hello name=Ada"""
 
 
 # ---- agents that work
@@ -202,10 +203,5 @@ def _print(parts: Sequence[Part], result: Return) -> None:
     for part in parts:
         print(f"  {painted('✓', 'green') if part.ok else painted('✗', 'bold red')} {painted(part.part, 'bold')}")
         put(part.detail, "    ")
-    say(f"\nSession {result.session_id}. The report: {REPORT if result.ok else '-'}\n\nTry next")
-    script = Path(sys.executable).parent / "remit"
-    remit = "remit" if shutil.which("remit") else str(script) if script.exists() else f"{sys.executable} -I -m remit"
-    for command, about in NEXT.items():
-        put(about, f"  {remit} {command:<10}  ")
-    say(OWN_AGENT)
-    say(f"and call it: {remit} delegate hello name=Ada")
+    say(f"\nSession {result.session_id}. The report: {REPORT if result.ok else '-'}")
+    say(NEXT.format(remit=" ".join(command_here())))

@@ -220,25 +220,12 @@ def _settled_before(store: Store, before: float) -> int:
 
 async def _prune(project: Project, days: float) -> Exit:
     say_aside("Pruning …")
-    size = _bytes(project.folder)
     async with project.open(settings={"history_days": days}) as remit:
         known = remit.store.count()
         await remit.engine.clean_up()
         forgotten = known - remit.store.count()
-    freed = max(0, size - _bytes(project.folder))
-    document = {"forgotten": forgotten, "freed_bytes": freed}
-    return project.answer(
-        document, f"Forgot {count(forgotten, 'delegation')}; freed {freed / 1e6:.1f} MB. The database uses its free pages again."
-    )
-
-
-def _bytes(folder: Path) -> int:
-    total = 0
-    for place, _, names in walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(place, name)).st_size
-    return total
+    text = f"Forgot {count(forgotten, 'delegation')}. The database uses its free pages again."
+    return project.answer({"forgotten": forgotten}, text)
 
 
 # ---- store copy

@@ -1,4 +1,4 @@
-"""Commands about recorded delegations: `status`, `show`, `history`, `follow`, `cancel`, `recover`."""
+"""Commands about delegations and their returns: `status`, `show`, `history`, `follow`, `cancel`, `recover`, `validate`."""
 
 import asyncio
 import contextlib
@@ -11,17 +11,16 @@ from typing import Annotated, Any
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
-from typer import Option
+from typer import Argument, Option
 
 from remit.app import Remit
-from remit.cli.arguments import Session, parse_time
+from remit.cli.arguments import Session, parse_time, read_input
 from remit.cli.events import LOOK_SECONDS, SpendingTotal, Watch, event_text, gist_of, spent_by
 from remit.cli.exits import Exit, exit_of_return, exit_of_state
 from remit.cli.live import GONE, STUCK_WORDS, lost_sessions, wait_for_resumed
 from remit.cli.project import NOTHING_YET, Project, find_session
 from remit.cli.render import (
     MARKS,
-    ROOMY_COLUMNS,
     console,
     count,
     duration,
@@ -40,7 +39,7 @@ from remit.cli.render import (
 )  # fmt: skip
 from remit.cli.results import event_document, print_return, record_document, say_document
 from remit.cli.tree import ALARM, View, draw, forest
-from remit.core.errors import Misused
+from remit.core.errors import InvalidReturn, Misused
 from remit.core.events import STEPS, Event, EventKind
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
@@ -299,13 +298,12 @@ def _states(status: str | None) -> tuple[State, ...]:
 
 def _print_history(records: list[Record], gone: Collection[str], now: float, limit: int) -> None:
     rows = []
-    is_roomy = console().width >= ROOMY_COLUMNS
     for record in records:
         mark, style = MARKS[record.state]
         is_gone = record.session_id in gone
         rows.append(
             {
-                "session": record.session_id if is_roomy else short(record.session_id),
+                "session": record.session_id,
                 "agent": Text("  " * (record.depth - 1) + one_line(record.agent)),
                 "status": Text("! gone", style=ALARM) if is_gone else Text(f"{mark} {record.state}", style=style),
                 "when": when(record.created_at, now),
@@ -459,3 +457,24 @@ async def _print_recovered(remit: Remit) -> None:
             record = await remit.describe(session_id)
             words = "" if record.result is None else one_line(record.result.summary, 160)
             say(f"{label}  {session_id}  {record.agent}  {record.state}  {words}")
+
+
+# ---- validate
+
+
+def validate(
+    project: Project,
+    file: Annotated[str, Argument(metavar="FILE", help="The return, as JSON or text that contains it; - reads stdin.")],
+    session: Annotated[str | None, Option(metavar="ID", help="The session id that the return must have.")] = None,
+) -> Exit:
+    """Check a return against the return format: exit 0 or 1, one fault per line."""
+    from remit.runtime.validate import check_return
+
+    try:
+        checked = check_return(read_input(file), session, project.root)
+    except InvalidReturn as invalid:
+        return project.answer({"valid": False, "faults": list(invalid.faults)}, "\n".join(invalid.faults), Exit.FAILED)
+    for warning in checked.warnings if not project.as_json else ():
+        say_aside(f"warning: {warning}")
+    document = {"valid": True, "faults": [], "warnings": list(checked.warnings), "return": checked.to_dict()}
+    return project.answer(document, f"valid: {checked.status}")

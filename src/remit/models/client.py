@@ -124,7 +124,10 @@ class Models:
             asked = await self._ask_and_report(sink, one, attempt, tried)
             if asked is not None:
                 return asked
-        raise _all_failed(tried, "TOOL_UNAVAILABLE" if all_lack else "AGENT_UNAVAILABLE")
+        reasons = " ".join(f"{one.model}: {one.fault}" for one in tried)
+        what = "The model did not answer." if len(tried) == 1 else f"None of {len(tried)} models answered."
+        code = "TOOL_UNAVAILABLE" if all_lack else "AGENT_UNAVAILABLE"
+        raise Unavailable(f"{what} {reasons}", code=code, advice="`remit doctor` says which models answer.")
 
     async def _ask_and_report(self, sink: SpendSink, one: ModelRef, attempt: "_Attempt", tried: list[FailedAttempt]) -> Answer | None:
         begun, asked, error = time.monotonic(), None, "AGENT_UNAVAILABLE"
@@ -166,12 +169,6 @@ class Models:
     async def close(self) -> None:
         """Close connections and the processes of local models."""
         await self._connections.close()
-
-
-def _all_failed(tried: Sequence[FailedAttempt], code: str) -> Unavailable:
-    reasons = " ".join(f"{one.model}: {one.fault}" for one in tried)
-    what = "The model did not answer." if len(tried) == 1 else f"None of {len(tried)} models answered."
-    return Unavailable(f"{what} {reasons}", code=code, advice="`remit doctor` says which models answer.")
 
 
 class _Attempt:

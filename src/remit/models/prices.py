@@ -71,15 +71,6 @@ def _plausible(tokens: Any) -> int | None:
     return tokens if isinstance(tokens, int) and 0 <= tokens <= MOST_TOLD else None
 
 
-def money(price: Price | None, used: TokenUsage) -> float | None:
-    """None: the price is unknown."""
-    if price is None:
-        return None
-    cached = min(used.cached_tokens, used.input_tokens)
-    cached_price = price.input if price.cached is None else price.cached
-    return ((used.input_tokens - cached) * price.input + cached * cached_price + used.output_tokens * price.output) / _PER
-
-
 def most_tokens(sink: SpendSink, question: Question, own: int | None, price: Price | None) -> int | None:
     """Maximum length of the reply: of the request, the model's settings and the tree's budget. None: no limit.
 
@@ -114,10 +105,8 @@ def _affordable(tokens: int, left: str, asking: int) -> int:
 _IDS = {
     "openai-chat": "openai",
     "openai-responses": "openai",
-    "azure-responses": "azure",
     "google-cloud": "google",
     "bedrock": "aws",
-    "bedrock-mantle": "aws",
     "xai": "x-ai",
 }
 """Provider names in genai-prices, if different."""
@@ -139,11 +128,14 @@ def price_for(settings: Settings, meant: ModelRef | str) -> Price | None:
 def cost_of(settings: Settings, meant: ModelRef | str, used: TokenUsage) -> float | None:
     """Cost of one question, with the tiers and cached parts of the provider's prices. None: unknown."""
     said, found = _prices(settings, meant)
+    read = min(used.cached_tokens, used.input_tokens)
+    if said is not None:
+        cached = said.input if said.cached is None else said.cached
+        return ((used.input_tokens - read) * said.input + read * cached + used.output_tokens * said.output) / _PER
     if found is None:
-        return money(said, used)
+        return None
     from genai_prices.types import Usage
 
-    read = min(used.cached_tokens, used.input_tokens)
     written = min(used.written_tokens, used.input_tokens - read)
     usage = Usage(input_tokens=used.input_tokens, output_tokens=used.output_tokens, cache_read_tokens=read, cache_write_tokens=written)
     with suppress(LookupError, ValueError):

@@ -45,7 +45,12 @@ REMOVED: Mapping[Key, str] = {
     ("signals", "content"): "spans carry no parameters and results; `remit show SESSION` has them",
     ("signals", "metric_seconds"): "set OTEL_METRIC_EXPORT_INTERVAL (milliseconds)",
     ("serve", "client_ca"): "let a reverse proxy verify client certificates, and give each caller a token (`remit token new`)",
+    **dict.fromkeys((("serve", "tls_certificate"), ("serve", "tls_key")), "let a reverse proxy terminate TLS, and set serve.behind_proxy"),
+    **dict.fromkeys(
+        (("serve", "requests_per_second"), ("serve", "burst"), ("serve", "streams")), "let a reverse proxy limit requests and connections"
+    ),
     ("models", "*", "tools"): "a local model calls tools if its chat template has them, and any other model does",
+    ("generate_on",): "delegate to the coding agent itself: remit delegate NAME task=…",
     ("search", "seconds_between"): "requests to search providers are not spaced out any more",
     ("serve", "push_inside"): "A2A push notifications were removed, too; follow a task by its stream",
 }
@@ -153,7 +158,7 @@ _ADDRESS = "an address, http://HOST:PORT/… without a name or password in it"
 _PATTERNS = {
     **dict.fromkeys(("key_variable", "brave_key_variable"), _VARIABLE),
     **dict.fromkeys(("url", "searxng_url", "public_url", "otlp_url"), _ADDRESS),
-    "grpc": "unix, unix:PATH or HOST:PORT",
+    "grpc": "unix or HOST:PORT",
     "http": "HOST:PORT, such as 127.0.0.1:7411 (a Unix socket: gRPC, or behind a reverse proxy)",
 }
 

@@ -61,7 +61,7 @@ _BOUNDARY = re.compile(r"^---[ \t]*$", re.MULTILINE)
 """Delimits the front matter of an agent file, as in `agents.agent_files`."""
 DECLINED = "declined"
 """Among approvals: the hash of what the person declined."""
-_FILE_KEYS = frozenset({"ca_file", "tls_certificate", "tls_key"})
+_FILE_KEYS = frozenset({"ca_file"})
 """Settings that name a file of trusted certificates."""
 _SHIM_FILES = (".tool-versions", ".volta/hooks.json")
 """Files by which version managers choose a program."""

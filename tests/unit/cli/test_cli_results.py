@@ -37,7 +37,7 @@ from remit.cli.events import SpendingTotal, Word, event_text
 from remit.cli.exits import MEANINGS, Exit, exit_of_ending, exit_of_error, exit_of_state, legend
 from remit.cli.live import GONE, Show
 from remit.cli.render import harmless
-from remit.cli.results import beginning_of, data_lines, print_outcome, print_return, say_document
+from remit.cli.results import data_lines, print_outcome, print_return, report_lines, say_document
 from remit.cli.tree import View, draw, forest
 from remit.runtime.reply import advice
 
@@ -52,10 +52,9 @@ def test_only_readable_files_of_the_project_are_shown_as_a_report(tmp_path: Path
     os.mkfifo(root / "pipe.md")
     (root / "good.md").write_bytes(b"# T\n\nfine \xff\x1b[2J\n")
     for path in ("../outside.md", str(tmp_path / "outside.md"), "link.md", "pipe.md", "missing.md"):
-        assert beginning_of([Artifact(path=path, type="report")], root) is None, path
-    found = beginning_of([Artifact(path=path, type=kind) for path, kind in (("good.md", "data"), ("good.md", "report"))], root)
-    assert found is not None
-    assert found.text == "fine \ufffd\ufffd[2J"
+        assert report_lines([Artifact(path=path, type="report")], root) == [], path
+    found = report_lines([Artifact(path=path, type=kind) for path, kind in (("good.md", "data"), ("good.md", "report"))], root)
+    assert found == ["fine \ufffd\ufffd[2J"]
 
 
 @pytest.mark.parametrize(("text", "step"), [("Name a path.", "Name a path."), ("", "Manual intervention is needed.")])

@@ -8,7 +8,7 @@ import pytest
 
 from remit import HistoryQuery, RecordDelegation, SqliteStore, Unavailable
 from remit.stores.database import VERSION
-from remit.testing.store_samples import numbers_of, outcome, record, session
+from support.store_suite import numbers_of, outcome, record, session
 
 
 def open_error(path: Path) -> Unavailable:

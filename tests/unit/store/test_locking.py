@@ -9,7 +9,7 @@ import pytest
 
 from remit import HistoryQuery, RecordDelegation, SqliteStore, Unavailable
 from remit.stores import database
-from remit.testing.store_samples import numbers_of, outcome, record
+from support.store_suite import numbers_of, outcome, record
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from remit.system.sandbox.recipes import MEBIBYTE, MOST, Limits
 from remit.system.threads import off_loop
 
 MOST_CODE_CHARACTERS = 1_000_000
+MOST_OUTPUTS = 100
 DEFAULT_SECONDS = 30.0
 _LEAST_SECONDS = 0.05
 
@@ -31,19 +32,17 @@ async def execute_code(
     code: Annotated[str, Field(max_length=MOST_CODE_CHARACTERS, description="The program.")],
     language: Annotated[Language, BeforeValidator(_known_name), Field(description="Which language it is in.")] = "python",
     timeout: Annotated[float | None, Field(gt=0, description="Milliseconds that the code may run; 30000 unless given.")] = None,
+    stdin: Annotated[str, Field(description="Text for its standard input.")] = "",
     files: Annotated[
         list[str] | dict[str, str] | None, Field(description="Files to take in: paths in the workspace, or names and their text.")
     ] = None,
+    outputs: Annotated[
+        list[str] | None, Field(max_length=MOST_OUTPUTS, description="Patterns of files to bring out; all new ones unless given.")
+    ] = None,
     network: Annotated[bool, Field(description="Let it reach the network, if the policy grants it.")] = False,
-    memory_mb: Annotated[
-        int | None, Field(ge=16, le=MOST.memory_bytes // MEBIBYTE, description="Memory of all its processes, in MiB; 512 unless given.")
-    ] = None,
-    disk_mb: Annotated[
-        int | None, Field(ge=1, le=MOST.disk_bytes // MEBIBYTE, description="Room for its files, in MiB; 256 unless given.")
-    ] = None,
-    processes: Annotated[
-        int | None, Field(ge=1, le=MOST.processes, description="Processes and threads at a time; 64 unless given.")
-    ] = None,
+    memory_mb: Annotated[int, Field(ge=16, le=MOST.memory_bytes // MEBIBYTE, description="Memory of all its processes, in MiB.")] = 512,
+    disk_mb: Annotated[int, Field(ge=1, le=MOST.disk_bytes // MEBIBYTE, description="Room for its files, in MiB.")] = 256,
+    processes: Annotated[int, Field(ge=1, le=MOST.processes, description="Processes and threads at a time.")] = 64,
 ) -> dict[str, object]:
     """Run Python, JavaScript or shell code in a sandbox: no network, no files but those taken in, limits on everything."""
     from remit.builtin.coder.execution import OutputStreams, build_execution_return, read_inputs
@@ -59,17 +58,13 @@ async def execute_code(
     offer = probe.required(await off_loop(probe.probe))
     inputs = await read_inputs(ctx, files)
     seconds, is_deadline = _seconds(ctx, timeout)
-    limits = Limits(
-        seconds=seconds,
-        memory_bytes=memory_mb * MEBIBYTE if memory_mb else Limits().memory_bytes,
-        disk_bytes=disk_mb * MEBIBYTE if disk_mb else Limits().disk_bytes,
-        processes=processes or Limits().processes,
-    )
     job = Job(
         language=kind,
         code=code,
+        stdin=stdin.encode("utf-8", "replace"),
         files=inputs,
-        limits=limits,
+        outputs=outputs,
+        limits=Limits(seconds=seconds, memory_bytes=memory_mb * MEBIBYTE, disk_bytes=disk_mb * MEBIBYTE, processes=processes),
         network=network,
         hidden=tuple(dict.fromkeys((ctx.root, ctx.workspace))),
     )

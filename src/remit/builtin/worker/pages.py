@@ -316,7 +316,7 @@ def content_kind(fetched: FetchResult) -> str:
     return "binary"
 
 
-def read_answer(fetched: FetchResult, *, seconds: float) -> Page:
+def read_answer(fetched: FetchResult, *, raw: bool = False, seconds: float) -> Page:
     """Parse the answer by its kind. For a process that may be killed over it."""
     page, content = Page(kind=content_kind(fetched)), fetched.body.content
     if page.kind == "binary" or not content:
@@ -325,14 +325,14 @@ def read_answer(fetched: FetchResult, *, seconds: float) -> Page:
         _try_read(page, lambda: _read_pdf(page, content), seconds)
         return page
     text, page.charset = decode_text(content, fetched.content_type, is_markup=page.kind == "html" or b"<?xml" in content[:100])
-    if page.kind == "html":
+    if page.kind == "html" and not raw:
         _try_read(page, lambda: _read_html(page, text, fetched.target.url), seconds)
         page.text = page.text or _tidy(_TAG.sub(" ", text))  # nested too deeply for the parser, for example
         return page
     if page.kind == "json":
         page.json, note = read_json(text)
         page.notes += [note] if note else []
-    page.text = text.replace("\x00", "�") if page.json is None else ""
+    page.text = text.replace("\x00", "�") if page.json is None or raw else ""
     return page
 
 
@@ -353,7 +353,9 @@ _READING_SHARE = 0.25
 _MARKUP = re.compile(r"[`*_<>\[\]#|\U0001f000-\U0001faff☀-➿]")
 
 
-async def fetch_page(ctx: Context, url: str, *, method: str, headers: Any, body: Any, max_characters: int, save: bool) -> dict[str, Any]:
+async def fetch_page(
+    ctx: Context, url: str, *, method: str, headers: Any, body: Any, max_bytes: int | None, max_characters: int, raw: bool, save: bool
+) -> dict[str, Any]:
     settings = load_settings(ctx.root).web
     if method.upper() not in METHODS:
         raise Misused(f"method: {method[:20]!r} is not supported.", advice=f"Use {', '.join(METHODS)}.")
@@ -363,10 +365,16 @@ async def fetch_page(ctx: Context, url: str, *, method: str, headers: Any, body:
     with limit_memory():
         try:
             seconds = ctx.remaining * (1 - _READING_SHARE)
-            answer = await fetch(request, build_network(ctx, settings), most=settings.max_bytes, seconds=seconds, trail=trail)
+            answer = await fetch(
+                request,
+                build_network(ctx, settings),
+                most=min(max_bytes or settings.max_bytes, settings.max_bytes),
+                seconds=seconds,
+                trail=trail,
+            )
         except (UnreachableError, BodyError, TimeoutError) as error:
             return _build_unreached_return(request.target, trail, error)
-        page = read_answer(answer, seconds=max(0.2, ctx.remaining * 0.8))
+        page = read_answer(answer, raw=raw, seconds=max(0.2, ctx.remaining * 0.8))
     file = ctx.scratch / file_name(answer) if save else None
     if file is not None:
         await off_loop(file.write_bytes, answer.body.content)

@@ -27,13 +27,16 @@ async def web_fetch(
     method: Annotated[str, Field(description="GET, HEAD, POST, …")] = "GET",
     headers: _Headers = None,
     body: Annotated[Any, Field(description="To send along, e.g. with POST: text, or JSON.")] = None,
+    max_bytes: Annotated[int, Field(ge=1, description="Read no more than this.")] | None = None,
     max_characters: Annotated[int, Field(ge=1, le=5_000_000, description="Of the text that is handed back.")] = _MOST_CHARACTERS,
+    raw: Annotated[bool, Field(description="The text as it was sent, tags and all.")] = False,
     save: Annotated[bool, Field(description="Write what was sent to a file, as an artifact.")] = False,
 ) -> dict[str, Any]:
     """Fetch a page, JSON or a PDF from the web, and hand back its readable text, title and links."""
     from remit.builtin.worker.pages import fetch_page
 
-    return await fetch_page(ctx, url, method=method, headers=headers, body=body, max_characters=max_characters, save=save)
+    how = {"method": method, "headers": headers, "body": body, "raw": raw, "save": save}
+    return await fetch_page(ctx, url, max_bytes=max_bytes, max_characters=max_characters, **how)
 
 
 @agent("worker.web_search", isolation="process", workspace="none", effects=("network",))

@@ -31,7 +31,7 @@ from remit.runtime.telemetry.metrics import Find
 
 NAME_CHARACTERS = 300
 LARGEST = 2**63 - 1
-REMOTE_KINDS = ("grpc", "a2a", "remote")
+REMOTE_KINDS = ("a2a", "remote")
 """Remote agents: their spans have the kind client."""
 
 Put = Callable[[ReadableSpan], None]

@@ -20,7 +20,6 @@ from remit.core.settings import ServeSettings
 from remit.server.authenticator import Authenticator
 from remit.server.http import handlers, rest_messages
 from remit.server.http import models as m
-from remit.server.http.http_server import HttpLimits
 from remit.server.http.middleware import OPEN_PATHS, AuthMiddleware
 from remit.server.http.rest_messages import JSON, query_of
 from remit.server.service import Service
@@ -146,12 +145,11 @@ def http_app(
     *,
     hosts: Iterable[str] = (),
     open_paths: Iterable[str] = OPEN_PATHS,
-    limits: HttpLimits | None = None,
 ) -> AuthMiddleware:
     """Routes of any HTTP APIs behind authentication. `hosts`: names and addresses it listens at."""
     app = Starlette(routes=list(routes), exception_handlers={HTTPException: _not_found, RemitError: _refusal})
     app.router.redirect_slashes = False
-    return AuthMiddleware(app, authenticator, settings, hosts=hosts, open_paths=open_paths, limits=limits)
+    return AuthMiddleware(app, authenticator, settings, hosts=hosts, open_paths=open_paths)
 
 
 def _routes(operations: Sequence[Operation], service: Service) -> list[BaseRoute]:
