@@ -426,8 +426,8 @@ class Declaration:
     tools: tuple[str, ...] | None = None
     """Tools of its executor that it keeps; None: all."""
     without: tuple[str, ...] = ()
-    lines: Mapping[str, int] | None = None
-    """The line of each key, for an agent with its own file."""
+    is_file: bool = False
+    """Whether it has a file of its own, and is not a table of the settings."""
     is_guest: bool = False
     """Whether it is a file of another tool, which cannot extend the rights of its executor."""
 

@@ -287,7 +287,7 @@ class Directory:
 
     def _dead_ends(self) -> list[str]:
         """Tools without an agent; registering the agent later removes the line."""
-        return [f"{spec.source}: {self._line_of(spec.name, fault)}{fault}" for spec, fault in self._tools_without_agent()]
+        return [f"{spec.source}: {fault}" for spec, fault in self._tools_without_agent()]
 
     def _tools_without_agent(self) -> Iterator[tuple[AgentSpec, str]]:
         if not self._definitions:
@@ -301,11 +301,6 @@ class Directory:
                 yield from (
                     (definition.spec, f"tools: {fault}") for fault in unreached(definition.tools or (), known, self._offers, self.includes)
                 )
-
-    def _line_of(self, name: str, fault: str) -> str:
-        declared = self.declarations.known.get(name)
-        line = (declared[0].lines or {}).get(fault.partition(":")[0]) if declared is not None else None
-        return f"line {line}: " if line else ""
 
     def load_entry_points(self) -> None:
         """Add the agents of installed packages."""
