@@ -8,9 +8,7 @@ import pytest
 from remit import AgentDefinition, Settings, load_settings
 from remit.agents.declarations import all_joined, declarations_of
 from remit.agents.definition import Kind
-from remit.agents.directory import Directory
 from remit.agents.model_agents import OPERATIONS, is_reached, reach_of
-from remit.agents.python_files import describe_project
 from remit.builtin import TARGETS, loader
 from remit.builtin.compose import SPEC
 from remit.models.client import Models
@@ -171,23 +169,6 @@ def test_invalid_file_is_reported_with_its_path(tmp_path: Path, head: str, fault
 def test_output_schema_of_a_file_is_plain_json(tmp_path: Path) -> None:
     inline = good(tmp_path, "remit:\n  kind: model\n  output_schema: {required: [n], properties: {day: {const: 2026-01-02}}}")
     assert inline.spec.output_schema == {"required": ["n"], "properties": {"day": {"const": "2026-01-02"}}}, "plain JSON"
-
-
-def test_unknown_tool_is_a_problem_until_its_agent_exists(tmp_path: Path) -> None:
-    read(tmp_path, "tools: worker.read_file, helpr, helper.look\nremit:\n  kind: model")
-    directory = Directory(lambda agent: agent)
-    directory.load_definitions(tmp_path, load_settings(tmp_path, environ={}))
-    directory.offer("worker", list)
-    assert directory.find("p") is not None
-    first, second = directory.problems
-    assert first.startswith(f"{tmp_path}/.remit/agents/p.md: tools: there is no agent 'helpr'")
-    (tmp_path / ".remit/agents/helper.py").write_text(
-        "from remit import agent\n@agent('helper.look')\nasync def look() -> str:\n    return ''\n"
-    )
-    directory.load_files(describe_project(tmp_path / ".remit", lambda path, data: True, 30.0))
-    (left,) = directory.problems
-    assert "'helpr'" in left
-    assert "'helper.look'" in second
 
 
 def test_names_in_other_scripts_are_valid_and_confusable_ones_refused(tmp_path: Path) -> None:
