@@ -20,6 +20,8 @@ _BYTES_PER_TOKEN = 3
 """Four for English, three for code, three per Chinese character: overestimates tokens rather than underestimates."""
 _MESSAGE_TOKENS = 8
 _CALL_TOKENS = 12
+NAME_CHARACTERS = 64
+"""Providers accept no longer names of tools."""
 _RECENT = 6
 """Number of last messages that are cut last."""
 _CUTS: tuple[tuple[int | None, type | UnionType, int], ...] = (
@@ -84,6 +86,7 @@ def _cut(message: Message, characters: int, *, with_text: bool) -> Message:
 
 def with_short_arguments(call: ToolCall, characters: int) -> ToolCall:
     """The call without its parameters, within this many characters."""
+    call = call if len(call.name) <= NAME_CHARACTERS else replace(call, name=call.name[:NAME_CHARACTERS])
     if len(_text_of(call.arguments)) <= characters:
         return call
     if isinstance(call.arguments, str):

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from remit.agents.model.context_window import NAME_CHARACTERS
 from remit.core.context import Context, Handle
 from remit.core.delegate_requests import DelegateError, DelegateRequest, json_text
 from remit.core.delegate_results import DelegateResult, result_of, shorten_result
@@ -96,7 +97,10 @@ def _ended(call: ToolCall, outcome: CallOutcome | BaseException) -> CallOutcome:
 
 def reject(call: ToolCall, words: str) -> CallOutcome:
     """The outcome of an invalid call: only this message."""
-    return CallOutcome(result=ToolResult(call_id=call.call_id, name=call.name, text=words[:FAULT_CHARACTERS], is_error=True), is_run=False)
+    return CallOutcome(
+        result=ToolResult(call_id=call.call_id, name=call.name[:NAME_CHARACTERS], text=words[:FAULT_CHARACTERS], is_error=True),
+        is_run=False,
+    )
 
 
 def _words_of(error: RemitError) -> str:
@@ -111,10 +115,8 @@ def _words_of(error: RemitError) -> str:
 
 FAULTY_TURNS = 6
 """Consecutive turns without a valid call after which it is given up."""
-EMPTY_TURNS = 2
 HANDING_IN_SHARE = 0.5
 """Share of the time left at the soft deadline in which the model may finish its reply."""
-_EMPTY = "Your answer was empty. Answer in words, or call your tool."
 
 Keep = Callable[[Message], Awaitable[None]]
 
@@ -180,7 +182,7 @@ class _Conversation:
         self._stopping: set[asyncio.Future[Any]] = set()
         """Running cancellations: the loop itself keeps only weak references to tasks."""
         self._asked = 0
-        self._faulty = self._empty = 0
+        self._faulty = 0
         self._is_closing = False
 
     async def to_the_end(self) -> ConversationEnd:
@@ -194,7 +196,7 @@ class _Conversation:
             await self._add(asked.reply)
             if asked.reply.calls:
                 await self._call(asked.reply.calls)
-            elif asked.reply.text.strip() or asked.ended is EndReason.REFUSED or not await self._is_asked_again():
+            else:
                 return ConversationEnd(text=asked.reply.text, ended=asked.ended)
 
     # ---- asking
@@ -263,14 +265,6 @@ class _Conversation:
             self._is_closing = True
             if self._asked or self._ending.hand_in:
                 await self._add(UserMessage(text=talk.closing(why)))
-
-    async def _is_asked_again(self) -> bool:
-        """Whether an empty answer is retried; not without limit."""
-        self._empty += 1
-        if self._empty >= EMPTY_TURNS or self._asked >= self._talk.requests:
-            return False
-        await self._add(UserMessage(text=_EMPTY))
-        return True
 
     # ---- calling
 
