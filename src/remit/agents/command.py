@@ -1,6 +1,6 @@
 """Commands as agents: the program, its environment and prompt, and its output.
 
-Shared with `agents.coding`: `environment_for`, `programs_of`, `folder_of`, `set_aside`, `feed`, `out_of_time`,
+Shared with `agents.coding` and `agents.acp`: `environment_for`, `programs_of`, `folder_of`, `set_aside`, `feed`, `out_of_time`,
 `session_prompt`. The process pool kills a command with all its descendants when its delegation ends."""
 
 import asyncio

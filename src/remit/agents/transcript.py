@@ -63,28 +63,36 @@ class Words:
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self._text = ""
-        self._sent = 0
-        """Length of the part of the message that was emitted."""
+        self._held = ""
+        self._is_mid_line = False
 
     def say(self, text: str) -> None:
-        self._text += text
-        block = _BLOCK.search(self._text, self._text.rfind("\n", 0, self._sent) + 1)
-        is_held = block is not None and len(self._text) - block.start() <= HELD_CHARACTERS
-        self._emit_until(block.start() if block is not None and is_held else len(self._text))
+        if not self._held:
+            block = next((one for one in _BLOCK.finditer(text) if one.start() or not self._is_mid_line), None)
+            end = len(text) if block is None else block.start()
+            _, newline, line = text.rpartition("\n")
+            self._is_mid_line = bool(line.strip()) or (self._is_mid_line and not newline)
+            self._emit(text[:end])
+            text = text[end:]
+        self._held += text
+        if len(self._held) > HELD_CHARACTERS:
+            self._emit_held()
 
     def end_message(self) -> None:
         """The message was not the final return: emit the held text."""
-        self._emit_until(len(self._text))
-        self._text, self._sent = "", 0
+        self._emit_held()
+        self._is_mid_line = False
 
     def end_turn(self) -> None:
-        if has_return(self._text[self._sent :]):
-            self._text = self._text[: self._sent]
+        if has_return(self._held):
+            self._held = ""
         self.end_message()
 
-    def _emit_until(self, end: int) -> None:
-        text, self._sent = self._text[self._sent : end], max(end, self._sent)
+    def _emit_held(self) -> None:
+        text, self._held = self._held, ""
+        self._emit(text)
+
+    def _emit(self, text: str) -> None:
         for piece in pieces(text):
             self._ctx.emit(piece)
 

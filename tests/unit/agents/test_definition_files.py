@@ -76,7 +76,7 @@ FAULTY: list[tuple[str, str | bytes, str]] = [
     (".remit/agents/x.md", "---\nremit: 3\n---\n", "x.md: remit must contain keys"),
     (".remit/agents/x.md", "---\nremit:\n  comand: cat\n---\n", "x.md: comand: there is no such key (did you mean command?)"),
     (".remit/agents/x.md", "---\nremit:\n  kind: profile\n  command: cat\n---\n", "x.md: command: a profile cannot have a command"),
-    ("remit.toml", '[agents.x]\nkind = "acp"\n', 'remit.toml:[agents.x]: kind: kind = "acp" was removed'),
+    ("remit.toml", '[agents.x]\nkind = "acp"\n', 'remit.toml:[agents.x]: kind = "acp" needs a command'),
     ("remit.toml", '[agents."a b"]\nkind = "claude"\n', "remit.toml:[agents.a b]: 'a b' is not a name"),
 ]
 
