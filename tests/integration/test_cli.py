@@ -46,6 +46,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("nobody",), 5, "no agent named 'nobody'"),
         (("echo", "text=x", "tims=2"), 5, "tims: there is no such parameter (did you mean times?)"),
         (("echo", "text=x", "times=often"), 5, "times must be a valid integer"),
+        (("echo", "text=a\udcff"), 5, "with text in UTF-8"),
     ],
 )
 def test_delegate_prints_the_return_and_exits_by_outcome(project: Path, arguments: tuple[str, ...], code: int, expected: str) -> None:
