@@ -39,12 +39,12 @@ EXTRAS = {
     "code": ("tree_sitter tree_sitter_python lizard ruff detect_secrets", "coder.analyze_code and coder.review_code"),
     "models": ("pydantic_ai", "language models: `remit ask`, model agents"),
     "local": ("xllamacpp", "running a language model on this machine"),
-    "grpc": ("grpc grpc_health grpc_reflection", "calling remote remits, and the gRPC API of `remit serve`"),
+    "grpc": ("grpc grpc_health grpc_reflection", "the gRPC API of `remit serve`, and its client"),
     "http": ("starlette uvicorn sse_starlette", "the HTTP API of `remit serve`"),
     "a2a": ("a2a", "A2A agents, as client and as server"),
     "telemetry": (
-        "opentelemetry.sdk opentelemetry.exporter.otlp.proto.http prometheus_client",
-        "traces, the page for Prometheus",
+        "opentelemetry.sdk opentelemetry.exporter.otlp.proto.http opentelemetry.exporter.prometheus",
+        "traces, metrics, the page for Prometheus",
     ),
 }
 """The modules of each extra, the main one first, and its use."""

@@ -228,12 +228,12 @@ def _merged(place: Place, *, project: Project, with_protected: bool) -> tuple[st
         return asyncio.run(_landed(place, project))
     permitted = (lambda writes: [True] * len(writes)) if with_protected else partial(_permitted_writes, project, place)
     with merging(project.folder, workspace.session_id):
-        outcome = merge_by_hand(workspace, f"{_agent(place)}\n\nSession: {workspace.session_id}", permitted)
+        outcome = merge_by_hand(workspace, f"{_agent(place)}\n\nSession: {workspace.session_id}", permitted, project.settings)
         if outcome.is_done:
             with project.store() as store:
                 store.drop_keys(CACHE_KEYS)  # cached results were made from the previous files
     if not outcome.is_done:
-        files = f" ({', '.join(outcome.conflicts[:10])})" if outcome.conflicts else ""
+        files = f" ({', '.join(outcome.conflicts[:10])})" if outcome.is_protected else ""
         how = ". To merge them nevertheless: --merge --protected" if outcome.is_protected else ""
         return "kept", f"{outcome.reason}{files}; nothing was changed in the project{how}"
     left = discard_merged(workspace)
