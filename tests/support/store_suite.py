@@ -476,11 +476,11 @@ def nothing_is_recorded_beyond_the_limits_of_a_tree(open_store: OpenStore) -> No
         assert late is not None
         assert dict(late.over_limits) == {session(5): "3 delegations alive at once"}
         store.apply([outcome(3)])
-        assert not other.apply([child(6, inner, 2)])
+        assert other.apply([child(6, inner, 2)]) == WriteResult()
         assert dict(store.apply([child(7, inner, 2)]).over_limits) == {session(7): "2 delegations in all"}
         assert dict(other.apply([child(8, tree)]).over_limits) == {session(8): "4 delegations in all"}
         assert numbers_of(other.live()) == [1, 2, 9, 6]
-        assert not store.apply([spending(6, 8, 10)])
+        assert store.apply([spending(6, 8, 10)]) == WriteResult()
         applied = other.apply([spending(2, 8, 8), spending(6, 9, 11)])
         assert dict(applied.overspent) == {(session(6), 9): "30 tokens"}
         assert [event.number for event in store.events(session(6)) if event.kind is EventKind.SPENT] == [8, 9]

@@ -27,8 +27,6 @@ PIPE_COLUMNS = 10_000
 """Width of tables written to a pipe: nothing is cut."""
 CELL_CHARACTERS = 2_000
 """Longer cells are cut even there: agent output is unbounded."""
-ROOMY_COLUMNS = 100
-"""From this width session ids are shown whole; else only their end, which identifies them."""
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35", "cyan": "36"}
 _JOINERS = "\u200c\u200d"
 """Joiners inside words of some scripts and inside emoji."""
@@ -328,10 +326,3 @@ def count(number: int, noun: str) -> str:
     if noun.endswith("y") and noun[-2] not in "aeiou":
         return f"{number:,} {noun[:-1]}ies"
     return f"{number:,} {noun}{'es' if noun.endswith('s') else 's'}"
-
-
-def print_markdown(text: str) -> None:
-    """Render Markdown for a terminal. Links show their targets."""
-    from rich.markdown import Markdown
-
-    console().print(Markdown(text, code_theme="ansi_dark", hyperlinks=False))

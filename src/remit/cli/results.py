@@ -2,7 +2,6 @@
 
 Nothing is printed twice: neither text of the summary, nor the data of a report that is shown. Imports nothing heavy."""
 
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -21,7 +20,6 @@ from remit.cli.render import (
     json_text,
     one_line,
     painted,
-    print_markdown,
     put,
     say,
     size,
@@ -103,10 +101,7 @@ def _print_report(result: Return, root: Path) -> bool:
     if not text:
         return False
     print()
-    if sys.stdout.isatty():
-        print_markdown(text)
-    else:
-        print(text)
+    print(text)
     put("\n  This is the beginning of the report; --json shows the data", style="dim")
     return True
 
@@ -158,7 +153,7 @@ def print_outcome(outcome: "Outcome") -> None:
 
 
 def say_labelled(label: str, style: str, words: str) -> None:
-    put(words, f"  {label}  ", label_style=style)
+    put(words, f"  {label}  " if words else f"  {label}", label_style=style)
 
 
 def _title(outcome: "Outcome") -> str:

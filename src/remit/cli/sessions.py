@@ -21,7 +21,6 @@ from remit.cli.live import GONE, STUCK_WORDS, lost_sessions, wait_for_resumed
 from remit.cli.project import NOTHING_YET, Project, find_session
 from remit.cli.render import (
     MARKS,
-    ROOMY_COLUMNS,
     console,
     count,
     duration,
@@ -299,13 +298,12 @@ def _states(status: str | None) -> tuple[State, ...]:
 
 def _print_history(records: list[Record], gone: Collection[str], now: float, limit: int) -> None:
     rows = []
-    is_roomy = console().width >= ROOMY_COLUMNS
     for record in records:
         mark, style = MARKS[record.state]
         is_gone = record.session_id in gone
         rows.append(
             {
-                "session": record.session_id if is_roomy else short(record.session_id),
+                "session": record.session_id,
                 "agent": Text("  " * (record.depth - 1) + one_line(record.agent)),
                 "status": Text("! gone", style=ALARM) if is_gone else Text(f"{mark} {record.state}", style=style),
                 "when": when(record.created_at, now),

@@ -171,7 +171,7 @@ def requirement_fault(requires: Sequence[str]) -> str:
 
 _READING = frozenset({Effect.READ, Effect.NETWORK})
 _CHANGING = frozenset({Effect.WRITE, Effect.DELETE, Effect.EXECUTE})
-_ELSEWHERE = frozenset({"mcp", "grpc", "a2a"})
+_ELSEWHERE = frozenset({"mcp", "a2a"})
 """Kinds that run in another program, which declares no effects here."""
 
 

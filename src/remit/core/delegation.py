@@ -171,9 +171,7 @@ def context_of(delegation: Delegation, budget_left: Limits) -> dict[str, Any]:
     """The context handed to the agent, as data."""
     lineage = delegation.lineage
     return {
-        "session_id": lineage.session_id,
-        "root_id": lineage.root_id,
-        "parent_id": lineage.parent_id,
+        **{name: getattr(lineage, name) for name in ("session_id", "root_id", "parent_id")},
         "delegation_depth": lineage.depth,
         "delegation_path": list(lineage.path),
         "timeout": delegation.deadline.timeout_seconds,

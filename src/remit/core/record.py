@@ -82,11 +82,8 @@ def common_fields(one: Delegation | Record) -> dict[str, Any]:
 def registry_entry(record: Record) -> dict[str, Any]:
     """The registry entry of a delegation."""
     return {
-        "session_id": record.session_id,
-        "command": record.command,
-        "agent": record.agent,
-        "task_number": record.task.task_number if record.task else None,
-        "language": record.task.language if record.task else None,
+        **{name: getattr(record, name) for name in ("session_id", "command", "agent")},
+        **{name: getattr(record.task, name, None) for name in ("task_number", "language")},
         "start_time": record.created_at,
         "timeout": record.timeout_seconds,
         "deadline": record.deadline_at,
@@ -196,10 +193,6 @@ class WriteResult(NamedTuple):
     """Session ids and numbers of `AppendEvent` that passed a limit of their tree, with that limit. They are recorded nevertheless."""
     already_settled: tuple[str, ...] = ()
     """Session ids of `SettleDelegation` that already had an outcome, or belong to another owner now: the recorded outcome is kept."""
-
-    def __bool__(self) -> bool:
-        budgets = self.over_budget or self.over_limits or self.overspent
-        return bool(self.clashes or self.taken_keys or budgets or self.already_settled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,10 @@ A workspace is removed only if that certainly loses nothing, or if a person requ
 if its work was merged or never done; the work of a pruned workspace is committed before its folder is removed. Blocking, but for
 `discard_losers`."""
 
+import asyncio
 import contextlib
 import os
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,8 @@ from pathlib import Path, PurePosixPath
 from remit.core.context import Context
 from remit.core.errors import RemitError, Unavailable
 from remit.core.ids import is_session_id
-from remit.runtime.landing import is_merged, merge_commit
+from remit.core.settings import Settings
+from remit.runtime.landing import is_merged
 from remit.runtime.workspaces import (
     LOCK,
     MAKING_SECONDS,
@@ -225,10 +226,14 @@ def diff_text(workspace: Workspace) -> bytes:
         return git.run("diff", "--cached", "--binary", "--find-renames", *PLAIN_DIFF, workspace.base)
 
 
-def merge_by_hand(workspace: Workspace, message: str, may_write: Callable[[Sequence[MergeWrite]], Sequence[bool]]) -> MergeResult:
+def merge_by_hand(
+    workspace: Workspace, message: str, may_write: Callable[[Sequence[MergeWrite]], Sequence[bool]], settings: Settings
+) -> MergeResult:
     """Merge its changes into the project's checked-out branch, as `merge = true` does. Removes nothing.
 
     `may_write`: which files may be merged; one that may not prevents the merge."""
+    from remit.runtime.merge_queue import merge_work
+
     stop_at = time.monotonic() + MERGING_SECONDS
     changes = take_changes(workspace, message=message, diff_in=None, seconds=MERGING_SECONDS)
     if changes.doubt:
@@ -238,7 +243,8 @@ def merge_by_hand(workspace: Workspace, message: str, may_write: Callable[[Seque
     writes = merge_writes(workspace, changes.commit, seconds=stop_at - time.monotonic())
     if refused := [one.path for one, is_allowed in zip(writes, may_write(writes), strict=True) if not is_allowed]:
         return not_permitted(refused)
-    return merge_commit(workspace, changes.commit, threading.Lock(), seconds=stop_at - time.monotonic())
+    seconds = stop_at - time.monotonic()
+    return asyncio.run(merge_work(workspace, changes.commit, workspace.root, settings, is_accepting=False, seconds=seconds, marks={}))
 
 
 def discard_workspace(workspace: Workspace) -> None:

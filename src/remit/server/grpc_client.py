@@ -28,8 +28,8 @@ from remit.system.ownership import owner_fault
 if TYPE_CHECKING:
     import grpc.aio
 
-    from remit.agents.grpc.task_service import RemoteTask
     from remit.agents.proto.v1 import tasks_pb2 as pb
+    from remit.server.grpc.task_client import RemoteTask
 
 
 CANCEL_SECONDS = 2.0
@@ -75,7 +75,7 @@ class Client:
         and `grace_seconds` is TASK_TIMEOUT, whatever the server does.
         """
         try:
-            from remit.agents.grpc.task_service import ServiceAddress, TaskService
+            from remit.server.grpc.task_client import ServiceAddress, TaskService
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(f"{error.name} is not installed: pip install 'remit[grpc]'", name=error.name) from None
         if address is None:
@@ -139,7 +139,7 @@ class Client:
     async def _chunks(
         self, target: str, operation: str | None, parameters: Mapping[str, Any] | None, more: Mapping[str, Any], *, cancels: bool
     ) -> AsyncGenerator[Chunk]:
-        from remit.agents.grpc.task_service import RemoteTask, TaskOrder
+        from remit.server.grpc.task_client import RemoteTask, TaskOrder
 
         message = _message(target, operation, parameters or {}, more)
         timeout = message.config.timeout_ns / 1e9 or MAX_WAIT_SECONDS
@@ -176,7 +176,7 @@ class Client:
 
 
 def _result_of(error: RemitError, agent: str, started_at: float, task_id: str | None) -> DelegateResult:
-    from remit.agents.grpc.task_service import NoAnswer
+    from remit.server.grpc.task_client import NoAnswer
 
     result = result_of_error(error, agent, started_at, time.time(), task_id)
     if isinstance(error, NoAnswer) and task_id is not None and result.error is not None:

@@ -53,7 +53,7 @@ class Permission(StrEnum):
     """Register as a remote agent and receive work."""
     METRICS = "metrics"
     RELAY = "relay"
-    """The caller is a remit: the depth, path and deadline it sends are honoured."""
+    """The caller is a remit: the depth and path it sends are honoured."""
 
 
 EVERYTHING = frozenset(Permission)

@@ -32,7 +32,12 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'remit.testing' has no attribute {name!r}")
     module, own = _HOME_OF[name]
-    found = importlib.import_module(module)
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != "h11":
+            raise
+        raise ModuleNotFoundError("The scripted model server needs h11: pip install 'remit[testing]'", name="h11") from None
     globals()[name] = value = getattr(found, own)
     return value
 

@@ -152,11 +152,7 @@ class Outcome:
         holder: str | None = None
         if not self.is_known:
             self._recorded = self._loop.create_future()
-            try:
-                holder = await self._recorded
-            except asyncio.CancelledError:
-                self._recorded = self._loop.create_future()  # for observers: the other future ended with its caller
-                raise
+            holder = await asyncio.shield(self._recorded)
         if holder is None and self.error is not None:
             raise self.error
         return holder
@@ -171,7 +167,6 @@ class DelegationRun(LocalRun):
     # Defaults of attributes that most delegations never set.
     stopped_by: Stop | None = None
     task: "asyncio.Task[None] | None" = None
-    children: "dict[str, Node] | None" = None
     callers_elsewhere: tuple[Delegation, ...] = ()  # those in other processes, nearest first
     drawn: "asyncio.Future[None] | None" = None  # its last spending is on record
     tokens: int = 0
@@ -179,8 +174,6 @@ class DelegationRun(LocalRun):
     replay: "Replay | None" = None
     """The children of a run before a crash, or of a resumed run."""
     _output: Output | None = None
-    _later: tuple[str, ...] = ()
-    """Notices that are not emitted yet."""
 
     def __init__(self, submission: Submission, engine: "EmbeddedEngine") -> None:
         super().__init__(submission, engine.config)
@@ -189,6 +182,7 @@ class DelegationRun(LocalRun):
         self.parent = caller if caller is not None and isinstance(caller, DelegationRun) else None  # type: ignore[assignment]
         self.phase = RECORDING
         self.outcome = Outcome(engine.loop)
+        self.children: dict[str, Node] = {}
         if submission.earlier is not None:
             self.replay = submission.earlier.replay
 
@@ -230,17 +224,8 @@ class DelegationRun(LocalRun):
     def below(self) -> "Iterator[Node]":
         """Itself and its live children, at every depth."""
         yield self
-        for child in list((self.children or {}).values()):
+        for child in list(self.children.values()):
             yield from child.below()
-
-    def add_child(self, child: "Node") -> None:
-        if self.children is None:
-            self.children = {}
-        self.children[child.delegation.lineage.session_id] = child
-
-    def remove_child(self, session_id: str) -> None:
-        if self.children is not None:
-            self.children.pop(session_id, None)
 
     # ---- from submission to the start of its agent
 
@@ -353,7 +338,7 @@ class DelegationRun(LocalRun):
             self.started_wall = self.config.deps.clock.wall()  # a resumed run is measured from its first start
         if self.delegation.idle_seconds is not None:
             self.timer.schedule(self._next_look(), self)  # silence is counted from here
-        self.task = engine.loop.create_task(self._perform(), context=engine.new_context())
+        self.task = engine.loop.create_task(self._perform(), context=engine.neutral.copy())
         if not engine.watchdog.is_awake:
             engine.watchdog.wake()
         if engine.bus.has_listeners:
@@ -427,7 +412,7 @@ class DelegationRun(LocalRun):
         self.stopped_by = why
         if why.reason is StopReason.CANCELLED:
             self.say(EventKind.CANCEL, {"state": "requested", "source": why.source, "reason": why.detail})
-        for child in list((self.children or {}).values()):
+        for child in list(self.children.values()):
             child.stop(self._stop_of_child(child, why))
         if self.phase is RUNNING:
             self._move(STOPPING)
@@ -456,7 +441,7 @@ class DelegationRun(LocalRun):
 
     async def end_children(self) -> None:
         """Stop all children: none outlives its caller. Bounded."""
-        children = list((self.children or {}).values())
+        children = list(self.children.values())
         source = f"the end of its caller {self.delegation.agent}"
         for child in children:
             child.stop(Stop(reason=StopReason.CANCELLED, source=source))
@@ -514,8 +499,13 @@ class DelegationRun(LocalRun):
 
     def abandon(self, what: str) -> Callable[[], None]:
         """Record that its agent could not be stopped, until the returned function is called."""
-        gone = self._engine.note_abandoned(self.delegation.session_id, what)
+        session_id, left_behind = self.delegation.session_id, self._engine.left_behind
+        left_behind[session_id] = what
         self.notice(f"{what} could not be stopped and was abandoned; its work no longer counts.")
+
+        def gone() -> None:
+            left_behind.pop(session_id, None)
+
         return gone
 
     def cancel_state(self) -> str:
@@ -554,7 +544,7 @@ class DelegationRun(LocalRun):
         try:
             if self.children:
                 await self.end_children()
-            foreign = self._engine.artifacts_of_others(self)
+            foreign = frozenset(path for other in self._engine.declaring if other is not self for path in other.artifacts or ())
             left = await collect_partial_work(self, self._output, late, foreign=foreign)
             left = await self._engine.keep_partial_work(self, left)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the answer is more important than the harvest
@@ -571,8 +561,6 @@ class DelegationRun(LocalRun):
 
     def _settle(self, result: Return) -> None:
         """Write the outcome, then report it. Once."""
-        if self._later:
-            self._emit_deferred()
         self._move(SETTLED)
         self.result = result
         engine, steps = self._engine, self.submission.step_times
@@ -695,16 +683,6 @@ class DelegationRun(LocalRun):
             self.stop(Stop(reason=StopReason.BUDGET, source="the budget", detail=problem.lack))
         answered.set_result(None)
 
-    def notice_later(self, message: str) -> None:
-        """Called by a signal handler inside its agent: emitted when the agent yields to the loop, and at the latest before its outcome."""
-        self._later = (*self._later, message)
-        self._engine.loop.call_soon_threadsafe(self._emit_deferred)
-
-    def _emit_deferred(self) -> None:
-        messages, self._later = self._later, ()
-        for message in messages:
-            self.notice(message)
-
     def heard(self) -> None:
         """Note a sign of life, for it and for every caller that waits for it."""
         now = self._engine.loop.time()
@@ -713,7 +691,7 @@ class DelegationRun(LocalRun):
 
     def declare(self, artifact: Artifact) -> None:
         super().declare(artifact)
-        self._engine.note_declared(self)
+        self._engine.declaring.add(self)
 
     def spend(self, tokens: int, cost: float) -> tuple[int, float, str | None]:
         passed = self.budget.charge(tokens=tokens, cost=cost)

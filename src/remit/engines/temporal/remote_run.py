@@ -79,7 +79,7 @@ class RemoteRun:
         self._engine.remote[self.delegation.session_id] = self
         if self.parent is not None:
             self.submission.budget.share()
-            self.parent.add_child(self)
+            self.parent.children[self.delegation.lineage.session_id] = self
 
     def _unregister(self, *, was_recorded: bool = True) -> None:
         if self._is_entered:
@@ -90,7 +90,7 @@ class RemoteRun:
                 self.submission.budget.undo_enter()
         self._engine.remote.pop(self.delegation.session_id, None)
         if self.parent is not None:
-            self.parent.remove_child(self.delegation.session_id)
+            self.parent.children.pop(self.delegation.session_id, None)
 
     def _record(self) -> None:
         steps = self.submission.step_times

@@ -6,7 +6,7 @@
     assert models.requests[1].results == ("a.txt",)
 
 It speaks Anthropic Messages, OpenAI Chat Completions, OpenAI Responses and Google's Gemini, streaming and not, and takes any key. It is
-no model and checks no request beyond reading it.
+no model and checks no request beyond reading it. Needs `pip install 'remit[testing]'`.
 """
 
 import asyncio
@@ -15,19 +15,24 @@ import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from http.client import responses
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
+
+import h11
 
 from remit.testing.models.dialects import Anthropic, ChatCompletions, Dialect, Google, Responses, asked_by
 from remit.testing.models.request import ModelRequest
 from remit.testing.models.turns import Answer, Call, Cut, Drip, Fail, Garbled, Player, Say, Script, Silence, Turn, answer_of
 
+# ---- HTTP/1.1 on an asyncio stream
+
 MOST_HEAD_BYTES = 2**18
+_CHUNK = 2**16
 
 
-class HttpRequest(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpRequest:
     method: str
     path: str
     """Without the query."""
@@ -40,40 +45,46 @@ class Gone(Exception):
 
 
 class Connection:
-    """One request of a client, and its answer; then the connection is closed."""
+    """One client."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEAD_BYTES)
 
     async def receive(self) -> HttpRequest:
-        try:
-            first, *lines = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1").rstrip().split("\r\n")
-            headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-            method, target, _ = first.split(" ")
-            if headers.get("expect", "").lower() == "100-continue":
-                self._writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            body = await self._reader.readexactly(int(headers.get("content-length", 0)))
-        except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-            raise Gone(str(error)) from None
-        return HttpRequest(method, target.partition("?")[0], headers, body)
+        """The next request. Raises `Gone` when there is none."""
+        head = await self._event()
+        if not isinstance(head, h11.Request):
+            raise Gone
+        body = bytearray()
+        while isinstance(event := await self._event(), h11.Data):
+            body += event.data
+        return HttpRequest(
+            method=head.method.decode("ascii"),
+            path=head.target.decode("ascii", "replace").partition("?")[0],
+            headers={name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers},
+            body=bytes(body),
+        )
 
     async def answer(self, status: int, document: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
         """A whole answer, as JSON."""
         body = json.dumps(document, ensure_ascii=False).encode()
         await self.begin(status, {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})})
         await self.send(body)
+        await self.end()
 
     async def begin(self, status: int, headers: Mapping[str, str]) -> None:
-        lines = [f"HTTP/1.1 {status} {responses.get(status, '')}", "connection: close"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-        await self.send("\r\n".join([*lines, "", ""]).encode("latin-1"))
+        await self._write(h11.Response(status_code=status, headers=list(headers.items())))
 
     async def send(self, data: bytes) -> None:
-        try:
-            self._writer.write(data)
-            await self._writer.drain()
-        except OSError as error:
-            raise Gone(str(error)) from None
+        await self._write(h11.Data(data=data))
+
+    async def end(self) -> None:
+        """After this the next request can be received, if the client keeps the connection."""
+        await self._write(h11.EndOfMessage())
+        if self._http.our_state is h11.MUST_CLOSE:
+            raise Gone
+        self._http.start_next_cycle()
 
     def reset(self) -> None:
         """Reset the connection instead of closing it."""
@@ -84,14 +95,39 @@ class Connection:
     async def wait_gone(self) -> None:
         """Wait until the client leaves."""
         with suppress(OSError):
-            while await self._reader.read(2**16):
-                pass
+            while data := await self._reader.read(_CHUNK):
+                self._http.receive_data(data)
 
     async def close(self) -> None:
         self._writer.close()
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(1):
                 await self._writer.wait_closed()
+
+    async def _event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        while True:
+            try:
+                event = self._http.next_event()
+            except h11.RemoteProtocolError as error:
+                raise Gone(str(error)) from None
+            if event is not h11.NEED_DATA:
+                return event
+            if self._http.they_are_waiting_for_100_continue:
+                await self._write(h11.InformationalResponse(status_code=100, headers=[]))
+            try:
+                data = await self._reader.read(_CHUNK)
+            except OSError as error:
+                raise Gone(str(error)) from None
+            self._http.receive_data(data)
+
+    async def _write(self, event: h11.InformationalResponse | h11.Response | h11.Data | h11.EndOfMessage) -> None:
+        try:
+            data = self._http.send(event)
+            if data:
+                self._writer.write(data)
+                await self._writer.drain()
+        except (OSError, h11.LocalProtocolError) as error:
+            raise Gone(str(error)) from None
 
 
 # ---- `ScriptedModels`
@@ -129,7 +165,7 @@ class ScriptedModels:
         return f"{self.base_url}/v1"
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port, limit=MOST_HEAD_BYTES)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
         self._port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -154,8 +190,8 @@ class ScriptedModels:
         assert task is not None
         self._clients.add(task)
         try:
-            await self._answer(connection, await connection.receive())
-            await connection.close()
+            while True:
+                await self._answer(connection, await connection.receive())
         except Gone:
             await connection.close()
         except asyncio.CancelledError:
@@ -165,7 +201,8 @@ class ScriptedModels:
 
     async def _answer(self, connection: Connection, http: HttpRequest) -> None:
         if http.method == "HEAD":
-            return await connection.begin(200, {"content-length": "0"})
+            await connection.begin(200, {"content-length": "0"})
+            return await connection.end()
         if http.method == "GET" and http.path.endswith("/models"):
             return await connection.answer(200, self._models())
         if http.method == "POST" and http.path.endswith("/messages/count_tokens"):
@@ -243,6 +280,7 @@ async def _write_answer(connection: Connection, parts: list[tuple[bytes, bool]],
             raise Gone
         if isinstance(turn, Drip) and is_piece and left:
             await _pause(connection, turn.seconds / max(1, count - 1))
+    await connection.end()
 
 
 async def _pause(connection: Connection, seconds: float) -> None:

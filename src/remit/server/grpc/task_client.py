@@ -19,7 +19,6 @@ import grpc
 import grpc.aio
 from pydantic_core import from_json
 
-from remit.agents.grpc.messages import chunk_of_message, result_of_task
 from remit.agents.proto.metadata import ADVICE, AUTHORIZATION, CODE, DETAILS
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
@@ -27,6 +26,7 @@ from remit.core.delegate_requests import DelegateError
 from remit.core.delegate_results import Chunk, DelegateResult, final_chunk, started_chunk
 from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.redaction import SecretValues, redact_text, register_secrets
+from remit.server.grpc.task_messages import chunk_of_message, result_of_task
 from remit.system.ip_addresses import is_loopback
 from remit.system.unix_sockets import MAX_PATH_BYTES, ShortPath, grpc_target
 
@@ -188,7 +188,6 @@ ANSWER_SECONDS = 10.0
 """Time limit of one answer; a slower service counts as lost."""
 QUIET_SECONDS = 15.0
 """A stream that is silent for this long is checked with a separate call, which detects a dead connection."""
-Pairs = Sequence[tuple[str, str]]
 
 
 class TaskService:
@@ -210,11 +209,11 @@ class TaskService:
             self._stub = rpc.TaskServiceStub(self._channel)  # type: ignore[no-untyped-call]
         return self._stub
 
-    def _metadata(self, more: Pairs) -> Pairs:
+    def _metadata(self) -> Sequence[tuple[str, str]]:
         shown = self._reach.metadata() if self._reach is not None else []
         if shown:
             self._held = register_secrets({"authorization": shown[0][1]})
-        return [*shown, *more]
+        return shown
 
     async def close(self) -> None:
         channel, self._stub = self._channel, None
@@ -224,30 +223,26 @@ class TaskService:
 
     # ---- calls that are answered once
 
-    async def execute(self, request: pb.ExecuteTaskRequest, more: Pairs = ()) -> DelegateResult:
-        answer: pb.ExecuteTaskResponse = await self._call("ExecuteTask", request, more)
+    async def execute(self, request: pb.ExecuteTaskRequest) -> DelegateResult:
+        answer: pb.ExecuteTaskResponse = await self._call("ExecuteTask", request)
         return result_of_task(answer.task)
 
-    async def look(self, task_id: str, more: Pairs = ()) -> DelegateResult:
+    async def look(self, task_id: str) -> DelegateResult:
         request = pb.GetTaskStatusRequest(task_id=task_id)
-        answer: pb.GetTaskStatusResponse = await self._call("GetTaskStatus", request, more)
+        answer: pb.GetTaskStatusResponse = await self._call("GetTaskStatus", request)
         return result_of_task(answer.task)
 
     async def cancel(self, task_id: str, reason: str = "") -> DelegateResult:
         """Returns when it has stopped."""
         request = pb.CancelTaskRequest(task_id=task_id, reason=reason[:1000])
-        answer: pb.CancelTaskResponse = await self._call("CancelTask", request, (), 2 * ANSWER_SECONDS)
+        answer: pb.CancelTaskResponse = await self._call("CancelTask", request, 2 * ANSWER_SECONDS)
         return result_of_task(answer.task)
 
-    async def agents(self, more: Pairs = ()) -> list[pb.AgentInfo]:
-        answer: pb.ListAgentsResponse = await self._call("ListAgents", pb.ListAgentsRequest(), more)
-        return list(answer.agents)
-
-    async def _call(self, method: str, request: Any, more: Pairs, seconds: float = ANSWER_SECONDS) -> Any:
+    async def _call(self, method: str, request: Any, seconds: float = ANSWER_SECONDS) -> Any:
         try:
             with self._converted_errors():
                 async with asyncio.timeout(seconds):
-                    return await getattr(self._calls(), method)(request, metadata=self._metadata(more))
+                    return await getattr(self._calls(), method)(request, metadata=self._metadata())
         except TimeoutError:
             raise ConnectionLost(f"{self.address} did not answer within {seconds:g} s.", advice="Try again later.") from None
 
@@ -262,25 +257,25 @@ class TaskService:
 
     # ---- streams
 
-    def run(self, request: pb.ExecuteTaskRequest, more: Pairs = ()) -> AsyncGenerator[Chunk]:
+    def run(self, request: pb.ExecuteTaskRequest) -> AsyncGenerator[Chunk]:
         """Start a task and stream it; the first chunk has its id."""
-        return self._read_stream("RunTask", request, more)
+        return self._read_stream("RunTask", request)
 
-    def stream(self, task_id: str, after: int = 0, more: Pairs = ()) -> AsyncGenerator[Chunk]:
-        return self._read_stream("StreamTask", pb.StreamTaskRequest(task_id=task_id, after=after), more)
+    def stream(self, task_id: str, after: int = 0) -> AsyncGenerator[Chunk]:
+        return self._read_stream("StreamTask", pb.StreamTaskRequest(task_id=task_id, after=after))
 
-    async def _read_stream(self, method: str, request: Any, more: Pairs) -> AsyncGenerator[Chunk]:
+    async def _read_stream(self, method: str, request: Any) -> AsyncGenerator[Chunk]:
         """Raises `ConnectionLost` if the connection breaks or the service is gone."""
         call: Any = None
         reading: asyncio.Task[Any] | None = None
         task_id = getattr(request, "task_id", "")
         try:
             with self._converted_errors():
-                call = getattr(self._calls(), method)(request, metadata=self._metadata(more))
+                call = getattr(self._calls(), method)(request, metadata=self._metadata())
                 while True:
                     reading = asyncio.ensure_future(call.read())
                     while not (await asyncio.wait((reading,), timeout=QUIET_SECONDS))[0]:
-                        await self._check_alive(task_id, more)
+                        await self._check_alive(task_id)
                     message, reading = await reading, None
                     if message is grpc.aio.EOF:
                         if await call.code() != grpc.StatusCode.OK:
@@ -297,11 +292,11 @@ class TaskService:
                 with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError, grpc.aio.UsageError):
                     await reading
 
-    async def _check_alive(self, task_id: str, more: Pairs) -> None:
+    async def _check_alive(self, task_id: str) -> None:
         """Raises `ConnectionLost`. If the task has ended anyway, its stream was lost and is started again."""
         if not task_id:
             raise ConnectionLost(f"{self.address} did not answer within {QUIET_SECONDS:g} s.", advice="Try again later.")
-        if (await self.look(task_id, more)).task_state.is_terminal:
+        if (await self.look(task_id)).task_state.is_terminal:
             raise ConnectionLost(f"{self.address} has not reported the outcome of {task_id}.")
 
 
@@ -328,8 +323,6 @@ class TaskOrder:
     """How long an unreachable service is retried before the task is known to have started."""
     is_streamed: bool = True
     poll_seconds: float = POLL_SECONDS
-    more: Callable[[], Pairs] = tuple
-    """Further metadata, computed for each call."""
 
 
 class RemoteTask:
@@ -371,16 +364,14 @@ class RemoteTask:
                 await self._retry_after(error)
 
     def _streamed(self) -> AsyncGenerator[Chunk]:
-        more = self._order.more()
         if self.task_id is None:
-            return self._service.run(self._order.request, more)
-        return self._service.stream(self.task_id, self._after, more)
+            return self._service.run(self._order.request)
+        return self._service.stream(self.task_id, self._after)
 
     async def _polled(self) -> AsyncGenerator[Chunk]:
         task_id = self.task_id
         while True:
-            more = self._order.more()
-            result = await (self._service.execute(self._order.request, more) if task_id is None else self._service.look(task_id, more))
+            result = await (self._service.execute(self._order.request) if task_id is None else self._service.look(task_id))
             yield final_chunk(result) if result.task_state.is_terminal else started_chunk(result.task_id or "", result.metadata.agent_id)
             if result.task_state.is_terminal:
                 return
@@ -423,7 +414,7 @@ class RemoteTask:
         if self.is_over:
             return
         if self.task_id is None and self._tried_at and self._failing_since is None:
-            self.task_id = (await self._service.execute(self._order.request, self._order.more())).task_id
+            self.task_id = (await self._service.execute(self._order.request)).task_id
         if self.task_id:
             await self._service.cancel(self.task_id, reason)
 
