@@ -8,6 +8,7 @@ same minute, so a machine that slows down meanwhile does not count as cost.
 
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import Any
 
@@ -18,8 +19,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
 from bench.figures import Figure, median, microseconds, percentile
 from bench.sizes import Sizes
-from remit import Remit, agent
-from remit.runtime.tool.pydantic_ai import delegate_toolset
+from remit import Remit, Toolbox, agent
 
 TARGET_SECONDS = 0.001
 _WARM = 3
@@ -36,12 +36,20 @@ async def delegate(target: str, parameters: dict[str, Any]) -> str:
     return '{"success":true}'
 
 
+def _through(toolbox: Toolbox) -> Callable[[str, dict[str, Any]], Awaitable[str]]:
+    async def delegate(target: str, parameters: dict[str, Any]) -> str:
+        """The same by the delegate tool."""
+        return await toolbox.call("delegate", {"target": target, "parameters": parameters})
+
+    return delegate
+
+
 async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="remit-bench-") as folder:
         async with Remit.open(folder, agents=[noop]) as remit:
             callers = {
                 "floor": Caller(FunctionToolset([delegate]), sizes.model_calls),
-                "remit": Caller(delegate_toolset(remit), sizes.model_calls),
+                "remit": Caller(FunctionToolset([_through(Toolbox(remit))]), sizes.model_calls),
             }
             taken = await _in_turns(callers, sizes)
     added = median([one - least for one, least in zip(taken["remit"], taken["floor"], strict=True)])

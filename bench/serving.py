@@ -27,7 +27,7 @@ from bench.speed import One, timed_sequence
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 from remit.agents.proto.values import value_of
-from remit.server.discovery import ServerEntry, announced
+from remit.server.addresses import ServerEntry, announced
 
 TARGET_SECONDS = 0.001
 AGENTS = """

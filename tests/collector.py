@@ -2,8 +2,7 @@
 
 import gzip
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,12 +17,6 @@ class Collected:
     resources: list[dict[str, Any]] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)
     """The latest metric of each name."""
-
-    def wait(self, is_there: Callable[["Collected"], bool], seconds: float = 10.0) -> None:
-        end = time.monotonic() + seconds
-        while not is_there(self):
-            assert time.monotonic() < end, f"missing: {[span.name for span in self.spans]}, {sorted(self.metrics)}"
-            time.sleep(0.02)
 
     def span(self, name: str) -> Any:
         (found,) = [span for span in self.spans if span.name == name]
@@ -58,9 +51,8 @@ def collecting() -> Iterator[Collected]:
                 for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
                     kept.resources.append(attributes(resource.resource))
                     kept.spans.extend(span for scope in resource.scope_spans for span in scope.spans)
-            elif self.path == "/v1/metrics":
-                for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
-                    kept.metrics.update({metric.name: metric for scope in resource.scope_metrics for metric in scope.metrics})
+            for sent in ExportMetricsServiceRequest.FromString(body).resource_metrics if self.path == "/v1/metrics" else ():
+                kept.metrics.update({metric.name: metric for scope in sent.scope_metrics for metric in scope.metrics})
             self.send_response(200 if self.path in ("/v1/traces", "/v1/metrics") else 404)
             self.send_header("Content-Length", "0")
             self.end_headers()

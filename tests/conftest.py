@@ -11,7 +11,7 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from remit.core import redaction
 from support.lab import is_lab
@@ -27,7 +27,9 @@ SHORT = ("properties/", "security/", "unit/")
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # no forked child uses gRPC
 
-settings.register_profile("tests", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Without the lab a failing example is not shrunk: with a slow one that takes longer than the watchdog allows, and ends the whole run.
+PHASES = tuple(Phase) if is_lab() else (Phase.explicit, Phase.reuse, Phase.generate)
+settings.register_profile("tests", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], phases=PHASES)
 settings.load_profile("tests")
 
 pytest_plugins = ("watchdog", "support.server_fixtures")
@@ -38,9 +40,7 @@ os.environ["XDG_STATE_HOME"] = _state.name  # for fixtures with a wider scope; e
 
 if threading.current_thread() is threading.main_thread():  # a shell ignores SIGINT for background jobs, and children inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
-pytest.register_assert_rewrite(
-    "documented_commands", "documents", "framework_suite", "support.apis.checks"
-)  # shows values in failed assertions
+pytest.register_assert_rewrite("documented_commands", "documents", "support.apis.checks")  # shows values in failed assertions
 
 for _name in [name for name in os.environ if name.startswith("REMIT_") and name not in ("REMIT_TOOLS", "REMIT_TRUST")]:
     del os.environ[_name]  # tests started by an agent do not belong to its tree

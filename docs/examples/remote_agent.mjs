@@ -38,7 +38,6 @@ const operations = {
       properties: { text: { type: "string" }, delay_ms: { type: "number", description: "A pause before each word." } },
       required: ["text"],
     },
-    isSafeToRepeat: true,
     async run({ text, delay_ms = 0 }, { tell, signal, handIn }) {
       const words = text.split(/\s+/).filter(Boolean);
       let counted = 0;
@@ -54,9 +53,8 @@ const operations = {
 };
 
 const { remit } = grpc.loadPackageDefinition(loader.loadSync(protoFile, { oneofs: true }));
-const target = address.replace(/^tls:/, "");
 const credentials = process.env.REMIT_CA ? grpc.credentials.createSsl(readFileSync(process.env.REMIT_CA)) : grpc.credentials.createInsecure();
-const client = new remit.v1.AgentService(target, credentials);
+const client = new remit.v1.AgentService(address, credentials);
 const metadata = new grpc.Metadata();
 if (process.env.REMIT_TOKEN) metadata.set("authorization", `Bearer ${process.env.REMIT_TOKEN}`);
 const call = (method, message) =>
@@ -68,8 +66,8 @@ async function serve() {
     name: "words",
     description: "Words, counted in JavaScript.",
     slots: 4,
-    operations: Object.entries(operations).map(([name, { description, schema, isSafeToRepeat }]) => ({
-      name, description, parametersSchema: toStruct(schema), isSafeToRepeat,
+    operations: Object.entries(operations).map(([name, { description, schema }]) => ({
+      name, description, parametersSchema: toStruct(schema),
     })),
   });
   const stream = client.Work(metadata);

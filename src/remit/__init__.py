@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from remit.board.task_commands import todo as archive_tasks
     from remit.builtin.assistant.conversations import Conversations
     from remit.builtin.assistant.stream import ask
-    from remit.builtin.worker.web_search import SearchClient, SearchHit, SearchNotConfigured, SearchProvider
     from remit.core.agents import AgentSpec, Isolation
     from remit.core.budget import Budget, Limits
     from remit.core.composition import best, each, first, parallel, sequence
@@ -76,9 +75,6 @@ if TYPE_CHECKING:
     from remit.runtime.engine import Engine, EngineConfig
     from remit.runtime.telemetry.logs import set_up_logs
     from remit.runtime.tool.delegate_tool import DelegateTool, Toolbox
-    from remit.runtime.tool.langchain import delegate_tool as langchain_tool
-    from remit.runtime.tool.openai_agents import delegate_tool as openai_agents_tool
-    from remit.runtime.tool.pydantic_ai import delegate_toolset as pydantic_ai_toolset
     from remit.runtime.validate import check_return
     from remit.server.grpc_client import Client, discover
     from remit.stores import MemoryStore, SqliteStore
@@ -91,13 +87,13 @@ __all__ = [
     "Event", "EventKind", "Evidence", "ExecutorDeps", "Failed", "FunctionAgent", "Handle", "HistoryQuery", "InvalidReturn", "Isolation",
     "LifecycleEvent", "LifecycleKind", "Limits", "Lineage", "MemoryStore", "Metadata", "Misused", "NewTask", "Outcome", "Owner",
     "ParallelOptions", "PolicyRequest", "Priority", "Record", "RecordDelegation", "Refused", "Remit", "RemitError", "RemitPlugin",
-    "Request", "Return", "ReviewRequest", "SaveCheckpoint", "SearchClient", "SearchHit", "SearchNotConfigured", "SearchProvider",
+    "Request", "Return", "ReviewRequest", "SaveCheckpoint",
     "Settings", "SettleDelegation", "SqliteStore", "StartDelegation", "State", "Status", "StopReason", "Stopped", "Store", "Task",
     "TaskArtifact", "TaskContext", "TaskPriority", "TaskState", "TaskStatus", "TimeLimits", "Toolbox", "Unavailable", "Write",
     "WriteResult", "abandon_tasks", "add_task", "agent", "archive_tasks", "ask", "best", "bind_command", "call", "check_return",
     "discover", "divide_task", "each", "engine_kit", "errors_to_task", "find_command", "first", "implement_parallel", "implement_task",
-    "import_board", "langchain_tool", "load_settings", "new_session_id", "openai_agents_tool", "parallel", "plan_task",
-    "pydantic_ai_toolset", "recover_tasks", "research_task", "review_work", "revise_plan", "run", "run_command", "sequence",
+    "import_board", "load_settings", "new_session_id", "parallel", "plan_task",
+    "recover_tasks", "research_task", "review_work", "revise_plan", "run", "run_command", "sequence",
     "set_up_logs", "span_id_of", "sync_board", "tasks_pb2", "tasks_pb2_grpc", "workflow_delegate",
 ]  # fmt: skip
 _PUBLIC = {
@@ -128,7 +124,6 @@ _PUBLIC = {
     "remit.board.task": "Task State=BoardState Status=TaskStatus TaskArtifact Priority=TaskPriority",
     "remit.builtin.assistant.conversations": "Conversations",
     "remit.builtin.assistant.stream": "ask",
-    "remit.builtin.worker.web_search": "SearchClient SearchHit SearchNotConfigured SearchProvider",
     "remit.core.budget": "Limits Budget",
     "remit.core.composition": "best each first parallel sequence",
     "remit.core.errors": "AgentCrashed ErrorInfo Failed InvalidReturn Misused Refused RemitError Stopped Unavailable",
@@ -147,9 +142,6 @@ _PUBLIC = {
     "remit.core.delegate_requests": "DelegateError",
     "remit.core.delegate_results": "DelegateResult Chunk TaskState",
     "remit.runtime.tool.delegate_tool": "DelegateTool Toolbox",
-    "remit.runtime.tool.langchain": "delegate_tool=langchain_tool",
-    "remit.runtime.tool.openai_agents": "delegate_tool=openai_agents_tool",
-    "remit.runtime.tool.pydantic_ai": "delegate_toolset=pydantic_ai_toolset",
     "remit.runtime.validate": "check_return",
     "remit.server.grpc_client": "Client discover",
     "remit.stores": "MemoryStore SqliteStore",

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from remit.runtime.deps import LimitLearner, RuntimeDeps
     from remit.runtime.engine import Engine, EngineConfig, Recovered, WorkerInfo
     from remit.runtime.error_ledger import ErrorLedger, LedgerWriter
-    from remit.runtime.lifecycle import LifecycleEvents
     from remit.runtime.local_context import LocalRun
     from remit.runtime.shipment import FileShipping
     from remit.runtime.telemetry.telemetry import Telemetry
@@ -364,13 +363,11 @@ class Remit:
                 )
         return current, origin
 
-    async def cancel(self, session_id: str, reason: str = "", *, source: str = "a person", force: bool = False) -> list[dict[str, Any]]:
-        """Stop a delegation and everything below it, in whichever process it runs. Returns how each node ended.
-
-        `force`: kill processes that were started for it here at once; otherwise they have `kill_grace_seconds` to clean up."""
+    async def cancel(self, session_id: str, reason: str = "", *, source: str = "a person") -> list[dict[str, Any]]:
+        """Stop a delegation and everything below it, in whichever process it runs. Returns how each node ended."""
         if self._attachment is not None:
             return await self._attachment.cancel(session_id, reason)
-        return await self.engine.cancel(session_id, reason, source, force=force)
+        return await self.engine.cancel(session_id, reason, source)
 
     async def work(self, agents: Collection[str] | None = None) -> None:
         """Take work for these agents, or for all, from the project's queues until this `Remit` is closed."""
@@ -519,17 +516,9 @@ class Remit:
         `kinds` selects other events, such as requests to APIs."""
         return self._listening_engine().bus.listen(listener, kinds)
 
-    def lifecycle_events(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> "LifecycleEvents":
-        """The same events as an `async for` iterator, from now until this `Remit` is closed."""
-        return self._listening_engine().bus.read(kinds)
-
-    happenings = lifecycle_events  # its name in earlier versions
-
     def report_access(self, api: str, principal: str | None, error: ErrorInfo | None = None) -> None:
         """Report that an API admitted a request or refused it with `error`."""
         self.engine.bus.access(api, principal, self.clock.wall(), error)
-
-    note_visit = report_access  # its name in earlier versions
 
     def _listening_engine(self) -> "Engine":
         self._must_be_open()

@@ -1,6 +1,6 @@
 """Remote agent as a process: it registers at the given socket, runs its orders, and registers again when its stream breaks.
 
-Used by `test_serve_kill9`. `far.once` must not run twice, `far.again` may. It prints one line per order and per result.
+Used by `test_serve_kill9`. It prints one line per order and per result.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ async def serve(address: str) -> None:
     options = [("grpc.use_local_subchannel_pool", 1)]
     async with grpc.aio.insecure_channel(address, options=options) as channel:
         calls = rpc.AgentServiceStub(channel)
-        offered = [pb.Operation(name=name, is_safe_to_repeat=name == "again") for name in ("once", "again")]
+        offered = [pb.Operation(name="once")]
         known = await calls.Register(pb.RegisterRequest(name="far", operations=offered, slots=8))
         stream = calls.Work()
         await stream.write(pb.AgentMessage(hello=pb.Hello(agent_id=known.agent_id, secret=known.secret)))

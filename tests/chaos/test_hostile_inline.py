@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from remit import EventKind, Isolation, Remit, Return, Status, StopReason, agent, run
+from remit import Isolation, Remit, Return, Status, StopReason, agent, run
 from support.hostile import HOSTILE, hostile_agents
 from support.pace import allowed
 
@@ -48,8 +48,6 @@ async def test_watchdog_stops_the_agent_and_reports_its_line(remit: Remit, name:
     assert any(f"hostile.py:{line} in" in message for line in _lines_of(name))
     assert 'isolation="process"' in message
     assert remit.export_state()["abandoned"] == {}
-    notices = [e.body["message"] for e in await remit.events(result.session_id) if e.kind is EventKind.NOTICE]
-    assert any("blocks the event loop at hostile.py" in notice for notice in notices)
 
 
 def _lines_of(name: str) -> set[int]:
@@ -66,7 +64,7 @@ async def test_agent_over_the_block_limit_is_stopped_before_its_deadline(tmp_pat
         assert "blocked the event loop" in result.errors[0].message
 
 
-async def test_short_block_is_reported_but_not_stopped(tmp_path: Path) -> None:
+async def test_short_block_is_not_stopped(tmp_path: Path) -> None:
     """Ended delegations do not change this: their deadlines no longer count."""
 
     @agent("hasty")
@@ -79,10 +77,7 @@ async def test_short_block_is_reported_but_not_stopped(tmp_path: Path) -> None:
 
     async with Remit.open(tmp_path, agents=[slow, hasty]) as remit:
         await asyncio.gather(*(remit.delegate("hasty", timeout=0.1) for _ in range(20)))
-        result = await remit.delegate("slow")
-        assert result.data == "done"
-        notices = [e.body["message"] for e in await remit.events(result.session_id) if e.kind is EventKind.NOTICE]
-        assert any("blocks the event loop at test_hostile_inline.py" in notice for notice in notices)
+        assert (await remit.delegate("slow")).data == "done"
 
 
 async def test_agent_that_swallows_cancellation_is_abandoned_and_reported(remit: Remit) -> None:

@@ -67,10 +67,7 @@ async def test_cancel_at_any_moment_leaves_nothing(stack: str, box_parent: Path,
     job = Job(language="shell", code=f"setsid sleep {mark} & sleep {mark}")
     chance = random.Random(4)
     for turn in range(5):
-        tasks = [
-            asyncio.create_task(run(job, offer_of(stack), hear=lambda *_: None, choose=lambda _: [], out=tmp_path / f"{turn}{n}"))
-            for n in range(6)
-        ]
+        tasks = [asyncio.create_task(run(job, offer_of(stack), hear=lambda *_: None, out=tmp_path / f"{turn}{n}")) for n in range(6)]
         for task in tasks:
             await asyncio.sleep(chance.random() * 0.03)
             task.cancel()
@@ -112,7 +109,7 @@ def test_hanging_bubblewrap_is_unusable_and_leaves_no_process(tmp_path: Path, mo
 async def test_external_kill_is_not_reported_as_a_limit(stack: str, tmp_path: Path) -> None:
     mark = f"605.{os.getpid()}"
     job = Job(language="shell", code=f"sleep {mark} & sleep {mark} & sleep {mark}")
-    work = asyncio.create_task(run(job, offer_of(stack), hear=lambda *_: None, choose=lambda _: [], out=tmp_path / "out"))
+    work = asyncio.create_task(run(job, offer_of(stack), hear=lambda *_: None, out=tmp_path / "out"))
     while len(processes_marked(mark)) < 3:  # noqa: ASYNC110 - waits for other processes
         await asyncio.sleep(0.02)
     (keeper,) = [

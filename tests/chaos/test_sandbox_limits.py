@@ -36,7 +36,6 @@ async def test_memory_limit_applies_to_the_sum_of_processes(stack: str) -> None:
     code = "import os, time\nfor _ in range(6):\n    if os.fork() == 0:\n        x = bytearray(os.urandom(1 << 20) * 60)\n        time.sleep(9)\ntime.sleep(9)\n"
     ran, _, _ = await sandboxed(code, stack, limits=Limits(seconds=10, memory_bytes=160 * MEBIBYTE))
     assert ran.ended.killed_by == "memory"
-    assert ran.ended.peak_bytes > 160 * MEBIBYTE
 
 
 @each_stack
@@ -103,13 +102,6 @@ async def test_output_flood_is_truncated_and_the_code_is_killed(stack: str) -> N
 
 
 @each_stack
-async def test_time_limit_ends_code_that_ignores_signals(stack: str) -> None:
-    code = "import signal\nfor n in range(1, 32):\n    try: signal.signal(n, signal.SIG_IGN)\n    except OSError: pass\nwhile True: pass\n"
-    ran, _, _ = await sandboxed(code, stack, limits=Limits(seconds=0.4))
-    assert ran.ended.killed_by == "time"
-
-
-@each_stack
 async def test_background_processes_end_with_the_code(stack: str) -> None:
     mark = f"600.{os.getpid()}"
     code = f"""
@@ -134,7 +126,7 @@ async def test_cancel_kills_the_code_and_its_children(stack: str, tmp_path: Path
     started = asyncio.Event()
     job = Job(language="shell", code=f"setsid sleep {mark} & sleep {mark} & echo go; wait")
     running = asyncio.create_task(
-        run(job, offer_of(stack), hear=lambda *_: started.set(), choose=lambda _: [], out=tmp_path / "out")
+        run(job, offer_of(stack), hear=lambda *_: started.set(), out=tmp_path / "out")
     )  # fmt: skip
     await asyncio.wait_for(started.wait(), 20)
     while not processes_marked(mark):  # noqa: ASYNC110 - waits for another process
@@ -152,7 +144,7 @@ def test_sandboxed_code_dies_when_its_orchestrator_is_killed(stack: str, box_par
     if child == 0:
         try:
             job = Job(language="shell", code=f"setsid sleep {mark} & sleep {mark}", limits=Limits(seconds=60))
-            asyncio.run(run(job, offer_of(stack), hear=lambda *_: None, choose=lambda _: [], out=tmp_path / "out"))
+            asyncio.run(run(job, offer_of(stack), hear=lambda *_: None, out=tmp_path / "out"))
         finally:
             os._exit(0)
     wait_until(lambda: processes_marked(mark))
@@ -190,6 +182,4 @@ async def test_bubblewrap_failure_reports_its_cause(tmp_path: Path) -> None:
     broken.write_text("#!/bin/sh\necho no namespaces today >&2\nexit 1\n")
     broken.chmod(0o755)
     with pytest.raises(Unavailable, match="no namespaces today"):
-        await run(
-            Job(language="python", code="pass"), Offer(bubblewrap=broken), hear=lambda *_: None, choose=lambda _: [], out=tmp_path / "out"
-        )
+        await run(Job(language="python", code="pass"), Offer(bubblewrap=broken), hear=lambda *_: None, out=tmp_path / "out")

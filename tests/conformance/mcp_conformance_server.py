@@ -1,19 +1,18 @@
-"""MCP server with the tool names of the conformance suite: each tool delegates to an agent for that scenario.
+"""MCP server for the conformance suite, over HTTP and without authentication: the suite sends no token. Prints its address.
 
 The suite calls tools of a reference server by name. Where a scenario checks a promise of `delegate` (content, an error, progress), this
-server maps the name to it. The rest is the server of `remit mcp`. Started by `test_mcp.py`; prints its address.
+server maps the name to an agent; with `--plain` it maps nothing. Started by `test_mcp.py`.
 """
 
 import asyncio
-import socket
 import sys
 from typing import Any
 
 from mcp_types import CallToolRequestParams, CallToolResult
 
 from remit import Context, Remit, agent
-from remit.server.mcp.server import ToolServer, serve_loopback
-from support.server import Service
+from remit.server.mcp.server import ToolServer
+from support.server import OWNER, Apis, bound_apis
 
 
 @agent("says")
@@ -37,22 +36,30 @@ async def reports(ctx: Context) -> str:
 AGENT_OF_TOOL = {"test_simple_text": "says", "test_error_handling": "fails", "test_tool_with_progress": "reports"}
 
 
-class ConformanceServer(ToolServer):
-    async def _call_tool(self, ctx: Any, params: CallToolRequestParams) -> CallToolResult:
+def map_tools() -> None:
+    call_tool = ToolServer._call_tool
+
+    async def mapped(self: ToolServer, ctx: Any, params: CallToolRequestParams) -> CallToolResult:
         if params.name in AGENT_OF_TOOL:
             asked = {"target": AGENT_OF_TOOL[params.name], "parameters": params.arguments or {}}
             params = params.model_copy(update={"name": "delegate", "arguments": asked})
-        return await super()._call_tool(ctx, params)
+        return await call_tool(self, ctx, params)
+
+    ToolServer._call_tool = mapped  # type: ignore[method-assign]
 
 
 async def main(root: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        async with Remit.open(root, agents=[says, fails, reports]) as remit:
-            server = ConformanceServer(Service(remit))
-            async with serve_loopback(remit, server, listening) as address:
-                print(address, flush=True)
+    remit = Remit.open(root, agents=[says, fails, reports], settings={"serve": {"apis": ["mcp"], "http": "127.0.0.1:0"}})
+    with bound_apis(remit.settings.serve, remit.root) as bound:
+        async with remit:
+            apis = Apis(remit, bound)
+            apis.authenticator.authenticate = lambda shown: OWNER  # type: ignore[method-assign]
+            async with apis:
+                print(apis.addresses()["mcp"], flush=True)
                 await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
+    if "--plain" not in sys.argv:
+        map_tools()
     asyncio.run(main(sys.argv[1]))

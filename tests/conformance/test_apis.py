@@ -17,7 +17,7 @@ from remit import Remit
 from support.apis.agents import API_AGENTS, POLICY, SETTINGS
 from support.apis.checks import API_CHECKS, Check
 from support.apis.client import ApiClient, Standing
-from support.server import Grants, Permission
+from support.server import Apis, Grants, Permission, bound_apis
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -34,7 +34,7 @@ class Served:
     def token(self, who: str) -> str:
         if who not in self.tokens:
             doing = frozenset({Permission.DELEGATE, Permission.RELAY}) if who == "relay" else frozenset({Permission.DELEGATE})
-            self.tokens[who] = self.apis.authenticator.tokens.new(who, Grants(permissions=doing, requests_per_second=1e5))
+            self.tokens[who] = self.apis.authenticator.tokens.new(who, Grants(permissions=doing))
         return self.tokens[who][1]
 
 
@@ -55,8 +55,6 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
 
 
 async def _serve(root: Path, opened: "asyncio.Future[Served]", stop: asyncio.Event) -> None:
-    from remit.server.run import Apis, bound_apis
-
     remit = Remit.open(root, agents=API_AGENTS, settings={**SETTINGS, "serve": {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}})
     with bound_apis(remit.settings.serve, remit.root) as places:
         async with remit, Apis(remit, places) as apis:
@@ -70,7 +68,7 @@ async def by_grpc(served: Served, who: str, standing: Standing | None) -> ApiCli
     from support.apis.over_grpc import GrpcClient
 
     channel = await served.closing.enter_async_context(grpc.aio.insecure_channel(served.apis.grpc_address))
-    return GrpcClient(channel, served.token(who), standing)
+    return GrpcClient(channel, served.token(who))
 
 
 async def by_http(served: Served, who: str, standing: Standing | None) -> ApiClient:
@@ -79,7 +77,7 @@ async def by_http(served: Served, who: str, standing: Standing | None) -> ApiCli
     from support.apis.over_http import HttpClient
 
     http = await served.closing.enter_async_context(httpx.AsyncClient(base_url=served.apis.http_address, timeout=30, verify=False))
-    return HttpClient(http, served.token(who), standing)
+    return HttpClient(http, served.token(who))
 
 
 def by_a2a(binding: str) -> "Way":
@@ -103,7 +101,6 @@ WAYS: dict[str, Way] = {
     "http": by_http,
     "a2a-jsonrpc": by_a2a("JSONRPC"),
     "a2a-rest": by_a2a("HTTP+JSON"),
-    "a2a-grpc": by_a2a("GRPC"),
     "mcp": by_mcp,
 }
 

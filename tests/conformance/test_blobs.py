@@ -175,9 +175,9 @@ def test_large_file_is_never_fully_in_memory(url: str, tmp_path: Path, monkeypat
 
 def test_invalid_key_missing_bucket_and_unreachable_server_are_reported(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for change, bucket, message in (
-        ({"AWS_SECRET_ACCESS_KEY": "wrong"}, BUCKET, "SignatureDoesNotMatch .* Check AWS_ACCESS_KEY_ID"),
-        ({}, "missing", "the bucket does not exist. Create it"),
-        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, BUCKET, "Check that it runs, and AWS_ENDPOINT_URL"),
+        ({"AWS_SECRET_ACCESS_KEY": "wrong"}, BUCKET, "SignatureDoesNotMatch .* AWS_ACCESS_KEY_ID"),
+        ({}, "missing", "NoSuchBucket .* the bucket exists"),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, BUCKET, "Check that it runs .* AWS_ENDPOINT_URL"),
     ):
         for name, value in {**s3.environment, **change}.items():
             monkeypatch.setenv(name, value)

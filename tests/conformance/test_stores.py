@@ -1,13 +1,12 @@
-"""Every store passes every check of `remit.testing.store_suite`."""
+"""Every store passes every check of `support.store_suite`."""
 
 from pathlib import Path
 
 import pytest
 
 from remit import MemoryStore, SqliteStore
-from remit.testing import STORE_CHECKS
-from remit.testing.store_suite import Check, OpenStore
 from support.postgres import new_schema
+from support.store_suite import STORE_CHECKS, Check, OpenStore
 
 
 @pytest.fixture(params=["sqlite", "sqlite-power", "memory", "postgres"])

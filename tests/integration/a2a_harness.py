@@ -1,4 +1,4 @@
-"""A project that serves A2A over all three bindings on loopback, in this process, and clients of the SDK."""
+"""A project that serves A2A over both bindings on loopback, in this process, and clients of the SDK."""
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 from remit import Remit
 from support.server import Grants, Permission
 
-BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
+BINDINGS = ("JSONRPC", "HTTP+JSON")
 DELEGATE_ONLY = frozenset({Permission.DELEGATE})
 
 
@@ -18,7 +18,6 @@ class Harness:
     remit: Remit
     authenticator: Any
     url: str
-    grpc_address: str
     closing: contextlib.AsyncExitStack
     tokens: dict[str, str] = field(default_factory=dict)
 
@@ -36,24 +35,20 @@ class Harness:
 
 @contextlib.asynccontextmanager
 async def a2a_harness(
-    root: Path, functions: Sequence[Any] = (), *, is_public: bool = False, tls: tuple[Path, Path] | None = None, **settings: Any
+    root: Path, functions: Sequence[Any] = (), *, is_public: bool = False, public_url: str | None = None, **settings: Any
 ) -> AsyncIterator[Harness]:
-    """`tls`: a certificate and its key."""
-    from remit.server.run import Apis, bound_apis
+    from support.server import Apis, bound_apis
 
     root.mkdir(exist_ok=True)  # noqa: ASYNC240 - nothing else runs here yet
-    serve: dict[str, Any] = {"apis": ["grpc", "a2a"], "http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}
-    if tls is not None:
-        serve |= {"tls_certificate": str(tls[0]), "tls_key": str(tls[1])}
+    serve: dict[str, Any] = {"apis": ["a2a"], "http": "127.0.0.1:0", "public_url": public_url or "none"}
     async with contextlib.AsyncExitStack() as closing:
         remit = Remit.open(root, agents=functions, settings={"builtin_agents": [], "serve": serve, **settings})
         bound = closing.enter_context(bound_apis(remit.settings.serve, root))
         await closing.enter_async_context(remit)
         apis = await closing.enter_async_context(Apis(remit, replace(bound, is_local=not is_public)))
         assert apis.http_address is not None
-        assert apis.grpc_address is not None
         async with contextlib.AsyncExitStack() as clients:
-            yield Harness(remit, apis.authenticator, apis.http_address, apis.grpc_address, clients)
+            yield Harness(remit, apis.authenticator, apis.http_address, clients)
 
 
 def message(text: str = "", data: Any = None, *, message_id: str = "", skill: str | None = None, **fields: Any) -> Any:

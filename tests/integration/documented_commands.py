@@ -38,7 +38,7 @@ PART = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 COMMAND_LANGUAGES = ("sh", "console")
-SERVERS = ("remit serve", "remit worker", "remit mcp --http")
+SERVERS = ("remit serve", "remit worker")
 """Started in the background and stopped at the end of the page."""
 INSTALLERS = {
     "make": "its target is looked up in the Makefile",

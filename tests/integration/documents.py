@@ -20,7 +20,7 @@ BLOCK = re.compile(
 )
 OF_EXAMPLES = ("remit.testing.models", "remit.models.stream", "pydantic_ai.models.openai", "pydantic_ai.models.anthropic")
 """Modules that many examples import."""
-OTHER_OUTPUTS = {"first_agent.py": "completed: README.md has 3 words.\n", "own_store.py": "True True\n"}
+OTHER_OUTPUTS = {"first_agent.py": "completed: README.md has 3 words.\n"}
 """Of examples whose output no document shows."""
 
 

@@ -1,10 +1,11 @@
-"""A project served over gRPC in this process: the real API, authenticator, channels and certificates."""
+"""A project served over gRPC in this process: the real API, authenticator and channels, and a proxy that terminates TLS."""
 
 import asyncio
 import contextlib
 import datetime
 import ipaddress
-from collections.abc import AsyncIterator, Sequence
+import ssl
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -101,12 +102,15 @@ async def grpc_api(service: Any, authenticator: Any, settings: Any, *addresses: 
     """Listening, like `remit serve`."""
     from remit.server.grpc.registry import Registry
     from remit.server.grpc.server import GrpcApi
-    from support.server import GRPC_SOCKET, certificates_of, place_of
+    from support.server import GRPC_SOCKET, Place, place_of
 
-    root, folder = service.remit.root, service.remit.folder
     api = GrpcApi(service, authenticator, settings, Registry(service, authenticator, settings))
-    places = [place_of(text, folder / "run" / GRPC_SOCKET, root) for text in addresses or ("unix",)]
-    await api.start(*places, certificates=certificates_of(settings, root))
+    usual = service.remit.folder / "run" / GRPC_SOCKET
+    places = [
+        Place(path=Path(text.removeprefix("unix:"))) if text.startswith("unix:") else place_of(text, usual)
+        for text in addresses or ("unix",)
+    ]
+    await api.start(*places)
     return api
 
 
@@ -123,7 +127,7 @@ async def grpc_harness(
 
     async with Remit.open(root, agents=agents, settings=settings) as remit, contextlib.AsyncExitStack() as closing:
         known = remit.settings.serve._replace(**serve)
-        authenticator = Authenticator(remit.folder, known, running=remit.engine.find)
+        authenticator = Authenticator(remit.folder, running=remit.engine.find)
         authenticator.open()
         service = Service(remit)
         api = await grpc_api(service, authenticator, known, *addresses)
@@ -168,6 +172,32 @@ async def refusal(call: Any) -> Any:
 
 def trailer(error: Any, name: str) -> Any:
     return dict(error.trailing_metadata()).get(name)
+
+
+@contextlib.asynccontextmanager
+async def tls_proxy(address: Callable[[], str], files: tuple[Path, Path]) -> AsyncIterator[str]:
+    """A proxy that terminates TLS in front of a server. `files`: a certificate and its key."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*files)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, _, port = address().rpartition(":")
+        there_reader, there_writer = await asyncio.open_connection(host, int(port))
+        await asyncio.gather(pump(reader, there_writer), pump(there_reader, writer))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    try:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
 
 
 class Authority:

@@ -92,8 +92,6 @@ async def http_harness(
     root: Path,
     *,
     agents: Sequence[Any] = AGENTS,
-    limits: Any = None,
-    tls: Any = None,
     builtin_agents: Sequence[str] = (),
     **serve: Any,
 ) -> AsyncIterator[Harness]:
@@ -105,18 +103,17 @@ async def http_harness(
         remit = Remit.open(root, agents=agents, settings={"builtin_agents": list(builtin_agents)})
         remit.settings = replace(remit.settings, serve=remit.settings.serve._replace(**serve))
         await closing.enter_async_context(remit)
-        authenticator = Authenticator(remit.folder, remit.settings.serve, running=remit.engine.find)
+        authenticator = Authenticator(remit.folder, running=remit.engine.find)
         authenticator.open()
         service = Service(remit)
-        app = http_app(routes(service), authenticator, remit.settings.serve, hosts=["127.0.0.1"], limits=limits)
-        server = HttpServer(app, limits=limits, tls=tls)
+        app = http_app(routes(service), authenticator, remit.settings.serve, hosts=["127.0.0.1"])
+        server = HttpServer(app)
         listening = socket.create_server(("127.0.0.1", 0))
         address = listening.getsockname()
         await server.start([listening])
         closing.push_async_callback(server.stop, 0.5)
         async with contextlib.AsyncExitStack() as clients:
-            url = f"http{'s' if tls else ''}://127.0.0.1:{address[1]}"
-            yield Harness(remit, service, authenticator, server, address, url, clients)
+            yield Harness(remit, service, authenticator, server, address, f"http://127.0.0.1:{address[1]}", clients)
 
 
 async def events_of(answer: Any, *, until: str | None = None) -> list[tuple[str, str, Any]]:

@@ -4,8 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -101,24 +99,6 @@ def stdio(project: Path, *options: str, mode: str = "auto") -> Client:
     command = ["-m", "remit", "mcp", "--root", str(project), *options]
     server = StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ))
     return Client(stdio_client(server), mode=mode)
-
-
-@contextmanager
-def serving_http(project: Path, *options: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
-    """The URL of an HTTP server, and its process."""
-    command = [sys.executable, "-m", "remit", "mcp", "--http", "--port", "0", "--root", str(project), *options]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    assert process.stdout is not None
-    line = process.stderr.readline()
-    assert " at http://" in line, line + process.stderr.read()
-    try:
-        yield line.partition(" at ")[2].split()[0], process
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
-        process.stderr.close()
-        process.stdout.close()
 
 
 def owner_pid(project: Path, session_id: str) -> int:

@@ -9,12 +9,12 @@ from typing import Any
 
 from remit import Context, Limits, Remit, Return, agent
 from remit.core.settings import ModelAddress, Price
-from remit.models.client import FAILURES, CircuitBreaker, Models
+from remit.models.client import Models
 from remit.testing import Call, ModelRequest, Reply, Say, ScriptedModels, valid_return
 from remit.testing.models.turns import Script
 
 __all__ = [
-    "AGENTS", "COUNT", "DONE", "FAILURES", "TOOLS", "CircuitBreaker", "ModelAddress", "Models", "Price", "SpendRecorder", "ask_thinker",
+    "AGENTS", "COUNT", "DONE", "TOOLS", "ModelAddress", "Models", "Price", "SpendRecorder", "ask_thinker",
     "model_project", "settings_for", "tool_results",
 ]  # fmt: skip
 

@@ -101,12 +101,17 @@ async def test_depth_path_and_deadline_continue_on_the_remote_server(tmp_path: P
 
 
 async def test_remote_server_is_verified_by_its_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from grpc_harness import Authority
+    from grpc_harness import Authority, tls_proxy
 
     certificate, key = Authority(tmp_path).issue("far.example")
-    async with a2a_harness(tmp_path / "far", [place], tls=(certificate, key)) as remote:
+    address = ""
+    async with (
+        tls_proxy(lambda: address, (certificate, key)) as proxy,
+        a2a_harness(tmp_path / "far", [place], public_url=f"https://{proxy}") as remote,
+    ):
+        address = remote.url.removeprefix("http://")
         monkeypatch.setenv("FAR_TOKEN", remote.token())
-        trusting = {"a2a": remote.url, "remote": "place", "token_variable": "FAR_TOKEN", "ca_file": str(tmp_path / "ca.pem")}
+        trusting = {"a2a": f"https://{proxy}", "remote": "place", "token_variable": "FAR_TOKEN", "ca_file": str(tmp_path / "ca.pem")}
         agents = {"trusting": trusting, "untrusting": {name: value for name, value in trusting.items() if name != "ca_file"}}
         async with Remit.open(tmp_path, settings={"builtin_agents": [], "agents": agents}) as remit:
             assert (await remit.delegate("trusting")).unwrap()["path"] == ["token:client", "place"]

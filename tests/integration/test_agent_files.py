@@ -45,11 +45,11 @@ def test_agents_are_listed_with_kind_source_and_problems(project: Path) -> None:
 
 def test_agent_page_shows_what_the_profile_runs_on(project: Path) -> None:
     assert "[agents.claude]" in remit(project, "agents", "reviewer").stdout
-    (project / "remit.toml").write_text('[agents.mine]\nkind = "claude"\nallow = ["read", "edit"]\nworkspace = "copy"\n')
+    (project / "remit.toml").write_text('[agents.mine]\nkind = "claude"\nallow = ["read", "edit"]\nworkspace = "scratch"\n')
     page = remit(project, "agents", "reviewer").stdout
     assert "profile on mine" in page
     assert "sonnet" in page
-    assert re.search(r"workspace +copy", page)
+    assert re.search(r"workspace +scratch", page)
     document = remit_json(project, "agents", "reviewer")["agents"][0]
     assert (document["kind"], document["runs_on"], document["allow"]) == ("claude", "mine", ["Read"])
 

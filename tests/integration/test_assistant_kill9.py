@@ -51,13 +51,13 @@ async def test_calls_of_a_killed_message_are_replayed_from_the_record(tmp_path: 
 
         async def cannot_be_joined(pid: int) -> None:
             """A second process cannot write to a conversation that is in use."""
-            saved = Conversations(tmp_path).latest()
+            saved = Conversations(tmp_path).open("latest")
             async with Remit.open(tmp_path, agents=[note, hang], settings=settings_for(models.openai_url)) as remit:
                 returned = await ask(remit, "Me too.", saved.conversation_id)
             assert "is answering another message" in returned.errors[0].message
 
         await killed(tmp_path, models.openai_url, "Please note.", has_begun, cannot_be_joined)
-        before = Conversations(tmp_path).latest()
+        before = Conversations(tmp_path).open("latest")
         async with Remit.open(tmp_path, agents=[note, hang], settings=settings_for(models.openai_url)) as remit:
             returned = await ask(remit, "go on", before.conversation_id)
             assert returned.status is Status.COMPLETED, returned
@@ -82,7 +82,7 @@ async def test_call_killed_before_it_was_recorded_is_reported_as_unknown(tmp_pat
 
     async with ScriptedModels(script) as models:
         await killed(tmp_path, models.openai_url, "Please note.", lambda: len(models.requests) == 2)
-        saved = Conversations(tmp_path).latest()
+        saved = Conversations(tmp_path).open("latest")
         lines = saved.path.read_bytes().split(b"\n")
         call = next(number for number, line in enumerate(lines) if line.startswith(b'{"kind":"reply"'))
         saved.path.write_bytes(b"\n".join(lines[: call + 1]) + b'\n{"kind":"started","at"')

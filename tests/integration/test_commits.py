@@ -193,19 +193,6 @@ def test_reformatting_hook_is_committed_and_in_the_index(repository: Path) -> No
     assert status(repository) == ["A  staged.md"]
 
 
-def test_files_that_a_hook_keeps_out_are_named_and_left_as_they_were(repository: Path) -> None:
-    hook(repository, "pre-commit", "git rm -q --cached a.md")
-    put(repository, "staged.md")
-    git(repository, "add", "staged.md")
-    for named, committed in (["a.md"], []), (["a.md", "README.md"], ["README.md"]):
-        done = commit(repository, [put(repository, path, "changed\n") for path in named], "task 1: x")
-        assert done == CommitResult(
-            hash=git(repository, "rev-parse", "HEAD").strip(), warning="GIT_COMMIT_FAILED: a hook kept these out of the commit: a.md."
-        )
-        assert in_head(repository) == committed
-        assert status(repository) == ["?? a.md", "A  staged.md"]
-
-
 @pytest.mark.parametrize("what", ["merge", "rebase"])
 def test_unfinished_merge_or_rebase_is_left_alone(repository: Path, what: str) -> None:
     git(repository, "checkout", "-qb", "other")

@@ -2,15 +2,11 @@
 
 import asyncio
 import json
-import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from cli_project import remit as run_remit
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
@@ -196,62 +192,3 @@ async def test_alternative_parameter_spelling_does_not_bypass_the_policy(tmp_pat
             assert (await DelegateTool(remit).call({"target": "files.read", "parameters": {name: ".env"}})).success is False
         both = await remit.delegate("files.read", file_path="fine.txt", filePath=".env")
         assert both.errors[0].code in ("INVALID_PARAMETERS", "POLICY_DENIED")
-
-
-# ---- the command line
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with the target of the guide in a file."""
-    folder = tmp_path_factory.mktemp("project")
-    (folder / ".remit" / "agents").mkdir(parents=True)
-    (folder / ".remit" / "agents" / "letters.py").write_text((ROOT / "docs/examples/add_a_target.py").read_text())
-    (folder / "letter.txt").write_text("Dear reader,\nall is well.\n")
-    return folder
-
-
-def test_tool_command_takes_and_prints_json(project: Path) -> None:
-    request = {"target": "letters", "operation": "count", "parameters": {"path": "letter.txt"}, "priority": 3}
-    (project / "request.json").write_text(json.dumps(request))
-    for arguments, stdin in ((json.dumps(request), None), ("@request.json", None), ("-", json.dumps(request))):
-        done = run_remit(project, "tool", "call", arguments, stdin=stdin)
-        assert done.returncode == 0, done.stderr
-        assert (json.loads(done.stdout)["success"], json.loads(done.stdout)["data"]) == (True, 5)
-    streamed = run_remit(project, "tool", "call", json.dumps({**request, "operation": "first"}), "--stream")
-    chunks = [json.loads(line) for line in streamed.stdout.splitlines()]
-    assert [chunk["type"] for chunk in chunks] == ["progress", "progress", "complete"]
-    assert chunks[-1]["data"]["result"]["data"] == ["Dear reader,"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "exits", "code"),
-    [
-        ('{"target": "nobody"}', 2, "INVALID_TARGET"),
-        ('{"target": "letters", "operation": "cuont"}', 2, "INVALID_OPERATION"),
-        ('{"target": "letters", "operation": "count", "parameters": {}}', 2, "INVALID_PARAMETERS"),
-        ('{"target": "letters", "operation": "count", "parameters": {"path": "none"}}', 1, "TASK_FAILED"),
-        ("[1]", 2, "INVALID_PARAMETERS"),
-    ],
-)
-def test_failed_call_is_reported_in_json_and_exit_code(project: Path, arguments: str, exits: int, code: str) -> None:
-    done = run_remit(project, "tool", "call", arguments)
-    assert (done.returncode, json.loads(done.stdout)["error"]["code"]) == (exits, code)
-
-
-def test_ctrl_c_cancels_the_call_and_prints_the_result(tmp_path: Path) -> None:
-    (tmp_path / ".remit" / "agents").mkdir(parents=True)
-    (tmp_path / ".remit" / "agents" / "slow.py").write_text(
-        "import asyncio\nfrom remit import agent\n\n"
-        "@agent('slow')\nasync def slow(ctx):\n    ctx.progress('asleep')\n    await asyncio.sleep(60)\n"
-    )
-    command = [sys.executable, "-m", "remit.cli.main", "tool", "call", '{"target": "slow", "parameters": {}}', "--stream"]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as calling:
-        assert calling.stdout is not None
-        for line in calling.stdout:
-            if "asleep" in line:
-                break
-        calling.send_signal(signal.SIGINT)
-        rest = calling.stdout.read()
-    assert calling.returncode == 130
-    assert json.loads(rest.splitlines()[-1])["data"]["result"]["taskState"] == "CANCELLED"

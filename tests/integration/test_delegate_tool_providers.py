@@ -1,20 +1,22 @@
-"""The delegate tool with the client of each provider, against the scripted model server; and missing frameworks."""
+"""`Toolbox`: the delegate tool with the client of a provider, against the scripted model server, on other loops, and for large results."""
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from framework_harness import delegate, echo
 
 from remit import Context, Misused, Remit, Toolbox, agent
-from remit.testing import Say, ScriptedModels
+from remit.testing import Call, Say, ScriptedModels
 
 CALL = {"target": "echo", "parameters": {"text": "hi"}}
+
+
+@agent("echo")
+async def echo(text: str) -> str:
+    return f"echo {text}"
 
 
 @pytest.fixture
@@ -25,7 +27,7 @@ async def toolbox(tmp_path: Path) -> AsyncIterator[Toolbox]:
 
 @pytest.fixture
 async def models() -> AsyncIterator[ScriptedModels]:
-    async with ScriptedModels([delegate("echo", text="hi"), Say("Done.")]) as scripted:
+    async with ScriptedModels([Call("delegate", **CALL), Say("Done.")]) as scripted:
         yield scripted
     assert scripted.faults == []
     assert "echo hi" in scripted.requests[1].results[0]
@@ -65,22 +67,17 @@ async def test_unknown_tool_is_named_in_the_error(tmp_path: Path) -> None:
             assert len(text) <= 1000
 
 
-async def test_blocking_call_on_a_thread_of_an_agent_makes_a_child(tmp_path: Path) -> None:
+async def test_call_on_another_loop_of_an_agent_makes_a_child(tmp_path: Path) -> None:
     """The context is carried across the thread and its event loop."""
 
     @agent("outer")
-    async def outer(ctx: Context) -> list[str]:
-        box = Toolbox(remit)
-        by_thread = (await asyncio.to_thread(box.answer_blocking, CALL)).text
-        by_loop = await asyncio.to_thread(lambda: asyncio.run(box.call("delegate", CALL)))
-        return [by_thread, by_loop]
+    async def outer(ctx: Context) -> str:
+        return await asyncio.to_thread(lambda: asyncio.run(Toolbox(remit).call("delegate", CALL)))
 
     async with Remit.open(tmp_path, agents=[echo, outer]) as remit:
         done = await remit.delegate("outer")
         tree = await remit.tree(done.session_id)
-        assert [(record.agent, record.depth) for record in tree] == [("outer", 1), ("echo", 2), ("echo", 2)]
-        with pytest.raises(Misused, match="would never end"):
-            Toolbox(remit).answer_blocking(CALL)
+        assert [(record.agent, record.depth) for record in tree] == [("outer", 1), ("echo", 2)]
     with pytest.raises(Misused):
         await Toolbox(remit).call("delegate", CALL)
 
@@ -105,26 +102,3 @@ async def test_shortened_result_can_be_read_in_ranges_by_its_caller_only(tmp_pat
         assert read == f"echo {words}"
         request["parameters"]["offset"] = 0
         assert json.loads(await Toolbox(remit).call("delegate", request))["error"]["cause"] == "POLICY_DENIED"
-
-
-# ---- where a framework is missing
-
-
-def test_missing_package_is_reported_with_its_install_command() -> None:
-    """One process for all three frameworks, in which the packages cannot be imported."""
-    code = """
-import importlib, sys
-for package in ("pydantic_ai", "agents", "langchain_core", "langgraph"):
-    sys.modules[package] = None
-for module in "runtime.tool.pydantic_ai runtime.tool.openai_agents runtime.tool.langchain".split():
-    try:
-        importlib.import_module(f"remit.{module}")
-    except ModuleNotFoundError as error:
-        print(f"{module}: {error}")
-"""
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert ran.stdout.splitlines() == [
-        "runtime.tool.pydantic_ai: pydantic_ai is not installed: pip install 'remit[pydantic-ai]'",
-        "runtime.tool.openai_agents: agents is not installed: pip install 'remit[openai-agents]'",
-        "runtime.tool.langchain: langchain_core is not installed: pip install 'remit[langgraph]'",
-    ]

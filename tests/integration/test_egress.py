@@ -1,5 +1,6 @@
 """A model that has read files sends nothing out without approval; pages named by the user or a search stay accessible."""
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -63,7 +64,7 @@ def server() -> Iterator[WebServer]:
 
 
 def outgoing(server: WebServer) -> list[Request]:
-    return [received for received in server.requests if received.path != "/hits"]
+    return [received for received in server.requests if not received.path.startswith("/search")]
 
 
 @asynccontextmanager
@@ -159,11 +160,10 @@ async def test_urls_from_the_user_or_a_fetched_page_need_no_approval(project: Pa
     assert after_crash.describe_request(f"{server.url}/linked?id=7", "", {}, ())["known_url"]
 
 
-async def test_search_results_need_no_approval(project: Path, server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.routes["/hits"] = answer(f'["{server.url}/linked?owl=1"]', type_="application/json")
-    monkeypatch.setenv("OWLS_URL", f"{server.url}/hits")
+async def test_search_results_need_no_approval(project: Path, server: WebServer) -> None:
+    server.routes["/search"] = answer(json.dumps({"results": [{"url": f"{server.url}/linked?owl=1"}]}), type_="application/json")
     script = [read(), delegate("worker", "web_search", query="owls"), fetch(f"{server.url}/linked?owl=1"), Say("Done.")]
-    async with assistant_harness.project(project, script, search={"providers": ["search_provider:owls"]}) as (remit, _):
+    async with assistant_harness.project(project, script, search={"providers": ["searxng"], "searxng_url": server.url}) as (remit, _):
         returned = await ask(remit, "Read plan.txt, then read about owls.")
         found = await results(remit, returned)
     assert [one.ok for one in found] == [True, True, True], found
@@ -171,13 +171,11 @@ async def test_search_results_need_no_approval(project: Path, server: WebServer,
 
 
 @pytest.mark.parametrize("before", ["", " "])
-async def test_url_in_a_search_query_is_not_a_search_result(
-    project: Path, server: WebServer, monkeypatch: pytest.MonkeyPatch, before: str
-) -> None:
-    monkeypatch.setenv("OWLS_URL", f"{server.url}/hits")
+async def test_url_in_a_search_query_is_not_a_search_result(project: Path, server: WebServer, before: str) -> None:
+    server.routes["/search"] = answer('{"results": []}', type_="application/json")
     url = f"{server.url}/linked?note={SECRET.replace(' ', '+')}"
     script = [read(), delegate("worker", "web_search", query=before + url), fetch(url), Say("Done.")]
-    async with assistant_harness.project(project, script, search={"providers": ["search_provider:owls"]}) as (remit, _):
+    async with assistant_harness.project(project, script, search={"providers": ["searxng"], "searxng_url": server.url}) as (remit, _):
         returned = await ask(remit, "Read plan.txt, then read about owls.")
         _, searched, sent = await results(remit, returned)
     assert searched.ok

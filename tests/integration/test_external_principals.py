@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from remit import Context, Remit, RemitError, Return, agent
-from remit.testing import ManualClock
 from support.audit import audit_log
+from support.clocks import ManualClock
 from support.server import OWNER, Authenticator, Call, Credentials, Grants, Principal, Service
 
 RULES = """
@@ -41,7 +41,7 @@ class Harness:
     def __init__(self, remit: Remit, far: "WaitingAgent") -> None:
         self.remit, self.far = remit, far
         self.service = Service(remit)
-        self.authenticator = Authenticator(remit.folder, remit.settings.serve, running=remit.engine.find, audit=remit.note_access)
+        self.authenticator = Authenticator(remit.folder, running=remit.engine.find, audit=remit.note_access)
 
     def principal(self, name: str, **grants: Any) -> Principal:
         return self.authenticator.authenticate(bearer(self.authenticator.tokens.new(name, Grants(**grants))[1]))
@@ -141,7 +141,7 @@ async def test_delegation_token_expires_with_its_attempt_and_delegation(harness:
 async def test_forged_foreign_and_expired_tokens_are_refused(harness: Harness, tmp_path: Path) -> None:
     running = await harness.running()
     token = harness.authenticator.token_for(running)
-    other_address = Authenticator(tmp_path / "other", harness.remit.settings.serve, running=harness.remit.engine.find)
+    other_address = Authenticator(tmp_path / "other", running=harness.remit.engine.find)
     for wrong in (token[:-1], f"{token}A", other_address.token_for(running), "rmd_"):
         assert code_of(harness.authenticator.authenticate, bearer(wrong)) == "UNAUTHENTICATED"
         assert "unknown" in why(harness)
@@ -149,7 +149,6 @@ async def test_forged_foreign_and_expired_tokens_are_refused(harness: Harness, t
     clock = ManualClock(wall=running.delegation.deadline_wall + 1).as_clock()
     later = Authenticator(
         harness.remit.folder,
-        harness.remit.settings.serve,
         running=harness.remit.engine.find,
         audit=harness.remit.note_access,
         clock=clock,

@@ -1,4 +1,4 @@
-"""`remit.client.Client` against the real gRPC server, and against servers that break, hang or cannot stream."""
+"""`remit.Client` against the real gRPC server, and against servers that break, hang or cannot stream."""
 
 import asyncio
 import itertools
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_harness import Harness, grpc_harness
+from grpc_harness import Authority, Harness, grpc_harness, tls_proxy
 
-from remit import Client, DelegateError, Remit, discover
+from remit import Client, DelegateError, discover
 from support.pace import until
 from support.server import Credentials
 
@@ -201,9 +201,6 @@ async def test_client_waits_at_most_the_timeout_and_its_grace(breaking: Breaking
         assert (result.task_state, result.error.code, result.task_id) == ("TIMEOUT", "TASK_TIMEOUT", "sess_12345678_abcdef")
 
 
-# ---- an agent whose server breaks
-
-
 async def stays_silent(service: Breaking, context: Any) -> AsyncIterator[Any]:
     await asyncio.sleep(60)
     yield service.progress(1)
@@ -224,16 +221,37 @@ async def aborts(service: Breaking, context: Any) -> AsyncIterator[Any]:
 
 
 @pytest.mark.parametrize("how", [stays_silent, floods, completes_without_result, aborts])
-async def test_remote_task_ends_at_the_local_deadline_and_is_cancelled(tmp_path: Path, breaking: Breaking, how: Any) -> None:
+async def test_hostile_server_is_left_at_the_timeout_with_one_task(breaking: Breaking, how: Any) -> None:
     async def status(request: Any, context: Any) -> Any:
         return breaking.running()
 
     breaking.run = breaking.stream = lambda _request, context: how(breaking, context)
     breaking.status = status  # type: ignore[method-assign]
-    agents = {"far": {"grpc": breaking.address, "remote": "worker.read_file"}}
-    async with Remit.open(tmp_path, settings={"agents": agents, "builtin_agents": []}) as local:
-        returned = await local.delegate("far", parameters={"path": "x"}, timeout=1.0)
-        assert returned.status in ("partial", "failed")
-        assert returned.errors
+    async with Client(breaking.address, grace_seconds=0.1) as client:
+        result = await asyncio.wait_for(client.delegate(**READ, timeout=700), 30)
+    assert not result.success
+    assert result.error is not None
+    assert len(set(breaking.keys)) == 1  # however often it is requested, the remote task is one
+
+
+async def test_cancelled_call_cancels_its_task(breaking: Breaking) -> None:
+    breaking.run = lambda _request, context: floods(breaking, context)
+    async with Client(breaking.address) as client:
+        call = asyncio.ensure_future(client.delegate(**READ))
+        await until(lambda: breaking.keys)
+        await asyncio.sleep(0.2)
+        call.cancel()
         await until(lambda: "sess_12345678_abcdef" in breaking.cancelled)
-        assert len(set(breaking.keys)) == 1  # however often it is requested, the remote task is one
+
+
+async def test_tls_is_used_with_an_authority_and_the_token_only_reaches_its_server(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    (tmp_path / "far").mkdir()
+    async with (
+        grpc_harness(tmp_path / "far", addresses=["127.0.0.1:0"]) as far,
+        tls_proxy(lambda: far.address, authority.issue("server")) as address,
+        Client(address, token=far.token(), ca_file=authority.certificate, connect_seconds=2.0) as trusting,
+        Client(address, token=far.token(), ca_file=Authority(tmp_path / "far").certificate, connect_seconds=0.5) as mistrusting,
+    ):
+        assert (await trusting.delegate("text", "count", {"text": "a b"})).data == 2
+        assert (await mistrusting.delegate("text", "count", {"text": "a b"})).error.code == "AGENT_UNAVAILABLE"

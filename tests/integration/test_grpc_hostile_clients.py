@@ -77,17 +77,14 @@ async def test_client_that_does_not_read_costs_no_memory(harness: Harness) -> No
     assert rest[-1].complete.success
 
 
-async def test_server_does_not_wait_for_a_missing_request(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slow requests: an unauthenticated client is disconnected before anything is read, any other after a timeout."""
+async def test_server_does_not_wait_for_a_missing_request(harness: Harness) -> None:
+    """An unauthenticated client is disconnected before anything is read."""
     method = "/remit.v1.TaskService/ExecuteTask"
     port = (await harness.channel(address=harness.api.addresses[1])).stream_unary(method)
     async with asyncio.timeout(60):
         calls = [port() for _ in range(50)]
         reported = {(await call.code()).name for call in calls}
     assert reported == {"UNAUTHENTICATED"}
-    monkeypatch.setattr("remit.server.grpc.auth_interceptor.READ_SECONDS", 0.2)
-    error = await refusal((await harness.channel()).stream_unary(method)())
-    assert (error.code().name, trailer(error, "remit-code")) == ("DEADLINE_EXCEEDED", "TIMEOUT")
     finished = (await harness.channel()).stream_unary(method)()
     await finished.done_writing()
     assert (await refusal(finished)).code().name == "INVALID_ARGUMENT"

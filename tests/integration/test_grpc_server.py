@@ -1,5 +1,6 @@
 """The gRPC task service with a real client on the project's socket."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -28,61 +29,26 @@ async def start_task(tasks: Any, type_: str = "slow", **requested: Any) -> str:
 # ---- requests
 
 
-async def test_errors_carry_standard_details(harness: Harness) -> None:
-    from google.protobuf.struct_pb2 import Struct
-    from google.rpc.error_details_pb2 import ErrorInfo
-    from google.rpc.status_pb2 import Status
-
-    from support.protobuf import dict_of
-
+async def test_errors_carry_details(harness: Harness) -> None:
     tasks = await harness.tasks()
     error = await refusal(tasks.ExecuteTask(ask("read_file", agent_id="text")))
-    status = Status.FromString(trailer(error, "grpc-status-details-bin"))
-    assert (status.code, status.message) == (error.code().value[0], error.details())
-    info, details = ErrorInfo(), Struct()
-    assert status.details[0].Unpack(info)
-    assert (info.reason, info.domain) == ("INVALID_OPERATION", "remit")
-    assert status.details[1].Unpack(details)
-    assert dict_of(details)["operations"] == ["count"]
+    assert trailer(error, "remit-code") == "INVALID_OPERATION"
+    assert json.loads(trailer(error, "remit-details-bin"))["operations"] == ["count"]
 
 
 # ---- cancellation
 
 
-@pytest.mark.parametrize("force", [False, True])
-async def test_forced_cancellation_kills_processes_at_once(tmp_path: Path, force: bool) -> None:
+async def test_cancelled_process_may_tidy_up(tmp_path: Path) -> None:
     script = 'trap "touch tidied; exit" TERM; touch begun; while :; do sleep 0.02; done'
     (tmp_path / "remit.toml").write_text(f"[agents.tidy]\ndescription = 'Tidies up.'\ncommand = ['sh', '-c', '{script}']\n")
     async with grpc_harness(tmp_path) as harness:
         tasks, pb = await harness.tasks(), messages()
         task_id = await start_task(tasks, "tidy", task="Wait.")
         await until((tmp_path / "begun").exists)
-        answer = await tasks.CancelTask(pb.CancelTaskRequest(task_id=task_id, force=force))
+        answer = await tasks.CancelTask(pb.CancelTaskRequest(task_id=task_id))
         assert (answer.state, answer.cancelled) == (pb.TASK_STATE_CANCELLED, True)
-        assert (tmp_path / "tidied").exists() is not force
-
-
-# ---- metadata
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("remit-depth", "-1"),
-        ("remit-depth", "many"),
-        ("remit-depth", "9" * 400),
-        ("remit-path", "[1]"),
-        ("remit-path", "[" * 3000),
-        ("remit-path", '{"a": 1}'),
-        ("remit-path", '[""]'),
-        ("remit-deadline-ns", "1e9"),
-        ("remit-deadline-ns", str(2**64)),
-    ],
-)
-async def test_invalid_metadata_is_refused(harness: Harness, name: str, value: str) -> None:
-    tasks = await harness.tasks()
-    error = await refusal(tasks.ExecuteTask(ask("echo"), metadata=((name, value),)))
-    assert (error.code().name, name in error.details()) == ("INVALID_ARGUMENT", True)
+        assert (tmp_path / "tidied").exists()
 
 
 # ---- the server itself

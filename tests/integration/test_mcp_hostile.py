@@ -37,18 +37,11 @@ def raw(project: Path) -> Iterator[RawClient]:
         client.process.wait(timeout=20)
 
 
-def test_unreadable_request_is_answered_with_an_error(project: Path) -> None:
-    """The SDK's server would not answer. Later requests are served."""
-    deep = '{"a":' * 3000 + "1" + "}" * 3000
-    long = '"' + "x" * 5_000_000 + '"'
+def test_half_of_a_surrogate_pair_is_replaced(project: Path) -> None:
+    """JavaScript writes it as \\ud83d, which strict parsers refuse: the SDK's server would not answer."""
     with raw(project) as client:
-        for params, code in ((deep, -32700), ('{"name" "delegate"}', -32700), ("[1, 2]", -32600), (long, -32600)):
-            client.send(f'{{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {params}}}')
-            refused = client.receive()
-            assert (refused["id"], refused["error"]["code"]) == (None, code), params[:80]
-        assert "larger than" in refused["error"]["message"]
+        client.send('{"name" "delegate"}')
         client.send("")
-        # JavaScript writes half of a surrogate pair as \ud83d, which strict parsers refuse: it is replaced.
         asked = {"target": "text", "operation": "count", "parameters": {"text": "one two \ud83d"}}
         client.send(request(8, "tools/call", name="delegate", arguments=asked))
         assert client.receive()["result"]["structuredContent"]["data"] == 3

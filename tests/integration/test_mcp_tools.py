@@ -1,16 +1,19 @@
-"""The six tools of `remit mcp`, called by the SDK's client over HTTP: descriptions, results, refusals and progress."""
+"""The six tools of `remit mcp`, called by the SDK's client: descriptions, results, refusals and progress."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp.client.client import Client
-from mcp_project import make_project, serving_http
+from mcp_project import make_project
 from mcp_types import CallToolResult
 
+from remit import Remit
+from remit.server.mcp.server import ToolServer
 from support.apis.agents import ROLES
+from support.server import Service
 
 ANSWER_AFTER = 1.5
 LARGEST_ANSWER = 80_000
@@ -22,18 +25,18 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_project(tmp_path_factory.mktemp("served"))
 
 
-@pytest.fixture(scope="module")
-def address(project: Path) -> Iterator[str]:
-    with serving_http(project, "--answer-after", str(ANSWER_AFTER)) as (address, _):
-        yield address
+@pytest.fixture
+async def server(project: Path) -> AsyncIterator[ToolServer]:
+    async with Remit.open(project) as remit:
+        yield ToolServer(Service(remit), ANSWER_AFTER)
 
 
 @pytest.fixture
-async def ask(address: str) -> Any:
+async def ask(server: ToolServer) -> Any:
     """Call a tool. Each call has its own client: the only state is the session id."""
 
     async def asked(tool: str, arguments: Any = None, **more: Any) -> CallToolResult:
-        async with Client(address) as client:
+        async with Client(server) as client:
             result = await client.call_tool(tool, arguments, **more)
             assert isinstance(result, CallToolResult)
             assert json.loads(result.content[0].text) == result.structured_content, "structure and text are the same document"
@@ -49,9 +52,9 @@ def code_of(result: CallToolResult) -> str:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_tool_schemas_list_the_agents_in_old_and_new_protocol_revisions(address: str, mode: str) -> None:
+async def test_tool_schemas_list_the_agents_in_old_and_new_protocol_revisions(server: ToolServer, mode: str) -> None:
     """Target and operation lists are generated; every tool has schemas, a title and hints."""
-    async with Client(address, mode=mode) as client:
+    async with Client(server, mode=mode) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert set(tools) == {"delegate", "delegate_many", "delegation_status", "delegation_result", "delegation_cancel", "list_agents"}
         for tool in tools.values():
@@ -165,13 +168,13 @@ async def test_long_delegation_is_answered_with_a_handle(ask: Any) -> None:
 
 
 @pytest.mark.parametrize("tool", ["delegate", "delegation_result"])
-async def test_progress_notifications_have_the_messages_of_the_agent(address: str, tool: str) -> None:
+async def test_progress_notifications_have_the_messages_of_the_agent(server: ToolServer, tool: str) -> None:
     notes: list[tuple[float, str]] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
         notes.append((progress, message or ""))
 
-    async with Client(address) as client:
+    async with Client(server, mode="legacy") as client:
         arguments: dict[str, Any] = {"target": "slow", "parameters": {"seconds": 1}}
         if tool == "delegation_result":
             begun = await client.call_tool("delegate", {**arguments, "wait_ms": 0})

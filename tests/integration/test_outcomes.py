@@ -10,7 +10,8 @@ import pytest
 
 from remit import Clock, Context, Evidence, Remit, Return, State, Status, StopReason, agent, call
 from remit.core import ids
-from remit.testing import ManualClock, Scripted, answer, wait
+from remit.testing import Scripted, answer, wait
+from support.clocks import ManualClock
 
 
 def dated_by(clock: ManualClock) -> Clock:

@@ -32,10 +32,10 @@ from remit.core.record import Spending
 from remit.stores import postgres
 from remit.stores.postgres import PostgresStore
 from remit.stores.rows import COLUMNS, TABLES, Row, row_of
-from remit.testing.store_samples import outcome, record, said
 from support import cli
 from support.network import Proxy
 from support.postgres import PostgresServer, new_schema, postgres_server
+from support.store_suite import outcome, record, said
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def test_connection_errors_are_named_with_advice(tmp_path: Path, monkeypatch: py
         server.need_password()
         for password in (None, "wrong"):
             monkeypatch.delenv("PGPASSWORD", raising=False) if password is None else monkeypatch.setenv("PGPASSWORD", password)
-            with pytest.raises(RemitError, match="Set PGUSER and PGPASSWORD") as refused:
+            with pytest.raises(RemitError, match="PGUSER and PGPASSWORD") as refused:
                 PostgresStore(server.url, schema="other")
             assert "wrong" not in str(refused.value)
         monkeypatch.setenv("PGPASSWORD", "right")

@@ -58,7 +58,7 @@ def test_second_server_on_the_same_addresses_is_refused(server: Server) -> None:
 
 
 def test_only_named_apis_are_served(tmp_path: Path) -> None:
-    with serving(project(tmp_path), "--door", "http") as server:
+    with serving(project(tmp_path), "--api", "http") as server:
         assert server.at.grpc is None
         with server.http() as http:
             assert http.get("/v1/agents").status_code == 200
@@ -107,12 +107,10 @@ def test_second_signal_stops_the_server_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--http", "0.0.0.0:0"), "certificate"),
-        (("--grpc", "0.0.0.0:0"), "certificate"),
-        (("--door", "front"), "front"),
+        (("--http", "0.0.0.0:0"), "proxy"),
+        (("--grpc", "0.0.0.0:0"), "proxy"),
+        (("--api", "front"), "front"),
         (("--http", "nowhere"), "HOST:PORT"),
-        (("--tls-certificate", "missing.pem", "--tls-key", "missing.key"), "missing.pem"),
-        (("--tls-certificate", "missing.pem"), "key"),
     ],
 )
 def test_invalid_serve_options_are_refused_before_anything_starts(tmp_path: Path, options: tuple[str, ...], words: str) -> None:

@@ -23,7 +23,7 @@ async def near(ctx: Any) -> str:
 async def test_tree_in_two_processes_is_one_trace_with_metrics_and_log(tmp_path: Path) -> None:
     far_root = project(tmp_path / "far")
     (tmp_path / "near").mkdir()
-    (far_root / "remit.toml").write_text('[signals]\nlogs = "json"\nmetric_seconds = 0.2\n')
+    (far_root / "remit.toml").write_text('[signals]\nlogs = "json"\n')
     variables = {"OTEL_SERVICE_NAME": "far"}
     with collecting() as collected, serving(far_root, environment={**variables, "OTEL_EXPORTER_OTLP_ENDPOINT": collected.url}) as server:
         settings = {
@@ -39,7 +39,6 @@ async def test_tree_in_two_processes_is_one_trace_with_metrics_and_log(tmp_path:
             assert begun["success"], begun
             assert http.get("/metrics", headers={"Authorization": "Bearer wrong"}).status_code == 401
             page = http.get("/metrics").text
-        await asyncio.to_thread(collected.wait, lambda kept: has_counted(kept.metrics.get("delegation.total"), "slow"))
         server.send_signal()
         code, output = await asyncio.to_thread(server.wait)
     assert code == 0, output
@@ -48,16 +47,11 @@ async def test_tree_in_two_processes_is_one_trace_with_metrics_and_log(tmp_path:
     assert (by_http.trace_id.hex(), by_http.parent_span_id.hex()) == tuple(GIVEN.split("-")[1:3])
     assert attributes(by_http)["remit.door"] == "http"
     assert {resource["service.name"] for resource in collected.resources} == {"near", "far"}
-    check_metrics(page, collected.metrics)
+    check_metrics(page)
     lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     ended = next(line for line in lines if line["message"] == "slow completed")
     assert (ended["session_id"], ended["trace_id"], ended["door"]) == (begun["taskId"], GIVEN.split("-")[1], "http")
     assert any(line.get("code") == "UNAUTHENTICATED" for line in lines)
-
-
-def has_counted(metric: Any, target: str) -> bool:
-    points = () if metric is None else metric.sum.data_points
-    return any(attributes(one).get("target") == target and attributes(one)["state"] == "completed" and one.as_double for one in points)
 
 
 def check_trace(spans: list[Any]) -> None:
@@ -72,7 +66,7 @@ def check_trace(spans: list[Any]) -> None:
     assert attributes(found["invoke_agent far"])["gen_ai.provider.name"] == "remit"
 
 
-def check_metrics(page: str, metrics: dict[str, Any]) -> None:
+def check_metrics(page: str) -> None:
     from prometheus_client.parser import text_string_to_metric_families
 
     samples = [one for family in text_string_to_metric_families(page) for one in family.samples]
@@ -82,8 +76,3 @@ def check_metrics(page: str, metrics: dict[str, Any]) -> None:
     assert completed == {"echo": 1.0, "slow": 1.0}
     doors = {(one.labels["door"], one.labels["code"]): one.value for one in samples if one.name == "door_requests_total"}
     assert doors["http", "UNAUTHENTICATED"] == 1.0
-    points = metrics["delegation.total"].sum.data_points
-    assert sum(point.as_double for point in points if attributes(point).get("state") == "completed") == 2
-    assert metrics["delegation.total"].sum.is_monotonic
-    (latency,) = [p for p in metrics["delegation.latency"].histogram.data_points if attributes(p)["target"] == "slow"]
-    assert (latency.count, len(latency.bucket_counts)) == (1, len(latency.explicit_bounds) + 1)

@@ -16,8 +16,6 @@ from workspace_project import branches, diff_of, git, new_repository, run, statu
 
 from remit import Context, Return, agent, best, call
 
-both = pytest.mark.parametrize("kind", ["worktree", "copy"])
-
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
@@ -38,19 +36,17 @@ async def merges(ctx: Context, path: str = "child.txt") -> str:
     return str(ctx.workspace)
 
 
-@agent("copies", workspace="copy", timeout=30)
-async def copies(ctx: Context, path: str = "child.txt") -> str:
-    (ctx.workspace / path).write_text("child\n")
-    return str(ctx.workspace)
+@agent("keeps", workspace="worktree", timeout=30)
+async def keeps(ctx: Context) -> None: ...
 
 
-CHILDREN = [write, merges, copies]
+CHILDREN = [write, merges, keeps]
 
 
-async def run_under(project: Path, kind: str, body, *others, **declared: object) -> Return:  # type: ignore[no-untyped-def]
+async def run_under(project: Path, body, *others, **declared: object) -> Return:  # type: ignore[no-untyped-def]
     """Run `body` as an agent with its own workspace."""
 
-    @agent("caller", workspace=kind, timeout=60, **declared)
+    @agent("caller", workspace="worktree", timeout=60, **declared)
     async def caller(ctx: Context) -> object:
         return await body(ctx)
 
@@ -64,15 +60,14 @@ def paths(result: Return) -> list[str]:
 # ---- shared workspace
 
 
-@both
-async def test_shared_child_works_in_the_workspace_of_its_caller(project: Path, kind: str) -> None:
+async def test_shared_child_works_in_the_workspace_of_its_caller(project: Path) -> None:
     """Folder, artifacts and acceptance are those of the caller; its changes are in the diff of the caller."""
     children: list[Return] = []
 
     async def body(ctx: Context) -> None:
         children.append(await ctx.delegate("write", accept=["test -f child.txt", "test $(pwd) = " + str(ctx.workspace)]))
 
-    result = await run_under(project, kind, body)
+    result = await run_under(project, body)
     (child,) = children
     folder = f".remit/work/{result.session_id}"
     assert (child.status, child.evidence) == ("completed", "verified"), child
@@ -91,7 +86,7 @@ async def test_changes_of_shared_children_are_merged_with_their_caller(project: 
         assert all(child.ok for child in done)
         assert not (project / "one.txt").exists(), "the child does not merge"
 
-    result = await run_under(project, "worktree", body, merge=True)
+    result = await run_under(project, body, merge=True)
     assert result.ok, result
     assert (project / "one.txt").read_text() == (project / "two.txt").read_text() == "child\n"
     assert git(project, "log", "-1", "--format=%B").strip() == f"caller\n\nSession: {result.session_id}"
@@ -120,7 +115,7 @@ async def test_delegations_of_another_process_share_the_workspace(project: Path)
             answer = await client.call_tool("delegate", {"target": "write", "parameters": {"path": "by-mcp.txt"}})
         results["mcp"] = answer.structured_content or {}
 
-    result = await run_under(project, "worktree", body)
+    result = await run_under(project, body)
     assert result.ok, result
     folder = f".remit/work/{result.session_id}"
     assert results["write"]["data"] == results["mcp"]["data"] == str(project / folder), results
@@ -133,16 +128,15 @@ async def test_delegations_of_another_process_share_the_workspace(project: Path)
 # ---- agents that declare a workspace of their own
 
 
-@both
-async def test_child_that_declares_a_workspace_works_in_the_one_of_its_caller(project: Path, kind: str) -> None:
+async def test_child_that_declares_a_workspace_works_in_the_one_of_its_caller(project: Path) -> None:
     children: list[Return] = []
 
     async def body(ctx: Context) -> None:
-        children.extend(await ctx.gather(call("merges", path="one.txt"), call("copies", path="two.txt")))
+        children.extend(await ctx.gather(call("merges", path="one.txt"), call("merges", path="two.txt")))
         assert {(ctx.workspace / name).read_text() for name in ("one.txt", "two.txt")} == {"child\n"}
-        assert branches(project) == ["main", *([f"remit/{ctx.session_id}"] if kind == "worktree" else [])]
+        assert branches(project) == ["main", f"remit/{ctx.session_id}"]
 
-    result = await run_under(project, kind, body)
+    result = await run_under(project, body)
     assert all(child.ok and child.data == str(project / f".remit/work/{result.session_id}") for child in children), children
     assert diff_of(project, result).count("+++ b/") == 2
     assert work_folders(project) == [result.session_id]
@@ -152,7 +146,7 @@ async def test_child_that_declares_a_workspace_works_in_the_one_of_its_caller(pr
 async def test_stopped_child_leaves_its_files_in_the_workspace_of_its_caller(project: Path) -> None:
     children: list[Return] = []
 
-    @agent("slow", workspace="copy", timeout=1)
+    @agent("slow", workspace="worktree", timeout=1)
     async def slow(ctx: Context) -> None:
         (ctx.workspace / "half.md").write_text("half")
         await asyncio.sleep(30)
@@ -160,7 +154,7 @@ async def test_stopped_child_leaves_its_files_in_the_workspace_of_its_caller(pro
     async def body(ctx: Context) -> None:
         children.append(await ctx.delegate("slow"))
 
-    result = await run_under(project, "worktree", body, slow)
+    result = await run_under(project, body, slow)
     assert [one.path for one in children[0].artifacts] == [f".remit/work/{result.session_id}/half.md"]
 
 
@@ -173,17 +167,17 @@ async def test_what_a_child_writes_for_its_caller_empties_the_cache(project: Pat
         seen = []
         for _ in range(2):
             seen += ["child.txt" in (await ctx.delegate("list", cache=60)).data for _ in range(2)]
-            await ctx.delegate("copies")
+            await ctx.delegate("merges")
         return seen
 
-    assert (await run_under(project, "worktree", body, names)).data == [False, False, True, True]
+    assert (await run_under(project, body, names)).data == [False, False, True, True]
 
 
 async def test_best_is_refused_where_its_candidates_would_share_a_folder(project: Path) -> None:
     children: list[Return] = []
 
     async def body(ctx: Context) -> None:
-        children.append(await ctx.delegate(best(2, call("copies"), by="vote")))
+        children.append(await ctx.delegate(best(2, call("keeps"), by="vote")))
 
-    await run_under(project, "worktree", body)
+    await run_under(project, body)
     assert "would share the workspace" in children[0].errors[0].message

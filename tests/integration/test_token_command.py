@@ -7,7 +7,6 @@ import pytest
 from cli_project import remit
 
 from remit import Limits, Refused
-from remit.core.settings import ServeSettings
 from support.server import Authenticator, Credentials, Permission
 
 
@@ -22,10 +21,10 @@ def json_of(folder: Path, *arguments: str) -> Any:
 
 
 def test_token_is_shown_once_listed_and_revoked(project: Path) -> None:
-    authenticator = Authenticator(project / ".remit", ServeSettings())
+    authenticator = Authenticator(project / ".remit")
     made = remit(
         project, "token", "new", "ci", "--agent", "worker", "--agent", "code*", "--may", "delegate", "--may", "relay", "--expires", "30d",
-        *("--budget", "cost=5", "--tree-budget", "tokens=100", "--timeout", "2m", "--depth", "2", "--rate", "3", "--streams", "4"),
+        *("--budget", "cost=5", "--tree-budget", "tokens=100", "--timeout", "2m", "--depth", "2"),
     )  # fmt: skip
     secret = made.stdout.strip()
     assert made.returncode == 0
@@ -34,7 +33,7 @@ def test_token_is_shown_once_listed_and_revoked(project: Path) -> None:
     grants = principal.grants
     assert (principal.name, grants.agents, grants.permissions) == ("token:ci", ("worker", "code*"), {Permission.DELEGATE, Permission.RELAY})
     assert (grants.budget, grants.tree) == (Limits(cost=5), Limits(tokens=100))
-    assert (grants.timeout_seconds, grants.max_depth, grants.requests_per_second, grants.streams) == (120.0, 2, 3.0, 4)
+    assert (grants.timeout_seconds, grants.max_depth) == (120.0, 2)
     listed = remit(project, "token").stdout
     assert "ci" in listed
     assert secret not in listed

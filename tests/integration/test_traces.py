@@ -46,8 +46,8 @@ def apart(ctx: Any) -> str:
     return os.environ["TRACEPARENT"]
 
 
-def open_project(root: Path, url: str, *agents: Any, **signals: Any) -> Remit:
-    return Remit.open(root, agents=agents, settings={"signals": {"otlp_url": url, **signals}})
+def open_project(root: Path, url: str, *agents: Any) -> Remit:
+    return Remit.open(root, agents=agents, settings={"signals": {"otlp_url": url}})
 
 
 def is_child(collected: Collected, child: str, parent: str) -> bool:
@@ -74,9 +74,12 @@ async def test_tree_is_one_trace_with_spans_below_their_callers(tmp_path: Path) 
     agent_span = attributes(collected.span("invoke_agent reader"))
     assert (agent_span["gen_ai.agent.id"], agent_span["remit.session_id"]) == ("reader", returned.session_id)
     assert tool["remit.path"] == ["orchestrator", "reader", "shelf.look"]
-    assert "Middlemarch" not in str(first)  # content is exported only on request
+    assert "Middlemarch" not in str(first)
     steps = [event.name for event in collected.span("invoke_agent reader").events]
     assert (steps[0], steps[-1], len(steps)) == ("AnalyzeRequest", "ReturnToUser", 13)
+    points = {attributes(one)["target"]: one.as_int for one in collected.metrics["delegation.tokens"].sum.data_points}
+    assert points == {"shelf": 14, "reader": 0, "apart": 0}
+    assert sum(one.count for one in collected.metrics["delegation.latency"].histogram.data_points) == 4
     # The process agent has its span in TRACEPARENT, and its delegation is a child of it.
     collected.spans = second
     assert is_child(collected, "execute_tool shelf.look", "invoke_agent apart")
@@ -97,23 +100,6 @@ async def test_failed_span_is_an_error_and_a_cancelled_one_is_not(tmp_path: Path
     assert failed.status.message == attributes(failed)["error.type"]
     assert (refused.status.code, attributes(refused)["remit.state"]) == (2, "refused")
     assert (cancelled.status.code, attributes(cancelled)["error.type"]) == (0, "CANCELLED")
-
-
-async def test_content_is_exported_on_request_and_secrets_never(tmp_path: Path) -> None:
-    @agent("keeper")
-    async def keeper(password: str, book: str) -> dict[str, str]:
-        return {"lent": book, "by": password}
-
-    with collecting() as collected:
-        async with open_project(tmp_path, collected.url, keeper, broken, content=True) as remit:
-            await remit.delegate("keeper", password="open sesame 4711", book="Emma")
-            await remit.delegate("broken")
-        kept = attributes(collected.span("invoke_agent keeper"))
-        failed = collected.span("invoke_agent broken")
-    assert "Emma" in kept["gen_ai.tool.call.arguments"]
-    assert "Emma" in kept["gen_ai.tool.call.result"]
-    assert "sesame" not in str(collected.spans)
-    assert "letters" in failed.status.message
 
 
 def test_command_inside_a_trace_continues_it(tmp_path: Path) -> None:
@@ -169,12 +155,10 @@ async def test_model_requests_are_spans_below_their_delegation(tmp_path: Path) -
             await remit.delegate("thinker", task="think")  # prose is not a valid return: it is asked once more
         good, bad = [span for span in collected.spans if span.name == "chat scripted"]
         above = collected.span("invoke_agent thinker")
-        usage = collected.metrics["gen_ai.client.token.usage"].histogram.data_points
     assert good.parent_span_id == bad.parent_span_id == above.span_id
     assert attributes(good)["gen_ai.usage.input_tokens"] > 0
     assert (good.status.code, bad.status.code, attributes(bad)["error.type"]) == (1, 2, "AGENT_UNAVAILABLE")
-    assert {attributes(point)["gen_ai.token.type"] for point in usage} == {"input", "output"}
-    assert attributes(usage[0])["gen_ai.request.model"] == "scripted"
+    assert attributes(good)["gen_ai.request.model"] == "scripted"
 
 
 @pytest.mark.parametrize("how", ["refuses", "silent"])
@@ -185,6 +169,6 @@ async def test_dead_collector_delays_no_delegation_and_no_close(tmp_path: Path, 
             listening.listen()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         async with asyncio.timeout(25):  # the SDK itself would wait half a minute for a dead collector
-            async with open_project(tmp_path, url, look, metric_seconds=0.1) as remit:
+            async with open_project(tmp_path, url, look) as remit:
                 for _ in range(20):
                     assert (await remit.delegate("shelf.look")).ok

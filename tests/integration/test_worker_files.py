@@ -13,6 +13,7 @@ import pytest
 
 from remit import Context, Remit, Return, agent
 from remit.system.edits import TEMPORARY
+from support.repository import begin, git
 
 
 @pytest.fixture
@@ -92,16 +93,6 @@ async def test_paths_outside_the_workspace_are_refused(remit: Remit, tmp_path: P
             assert code(done) in ("POLICY_DENIED", "INVALID_PARAMETERS", "FILE_NOT_FOUND"), (operation, done.summary)
 
 
-async def test_long_chain_of_links_is_an_error_of_the_call(remit: Remit, tmp_path: Path) -> None:
-    """An agent can make one: resolving its names one by one exceeds the depth of recursion."""
-    for number in range(1500):
-        (tmp_path / f"link{number}").symlink_to(f"link{number + 1}")
-    (tmp_path / "link1500").write_text("end")
-    assert code(await remit.delegate("worker.read_file", path="link0")) == "POLICY_DENIED"
-    assert code(await remit.delegate("worker.write_file", path="link0", content="new")) == "POLICY_DENIED"
-    assert await ask(remit, "read_file", path="link1490")
-
-
 async def test_protected_paths_are_refused_without_a_policy(tmp_path: Path) -> None:
     """The file access itself refuses them; the policy is for paths inside."""
     (tmp_path / "out").symlink_to("/etc/passwd")
@@ -119,17 +110,6 @@ async def test_protected_paths_are_refused_without_a_policy(tmp_path: Path) -> N
     assert (tmp_path / ".git" / "hooks").is_dir()
 
 
-@pytest.mark.parametrize("name", [".git", "x" * 300, "link/.git"])
-async def test_refused_write_leaves_no_new_folders(tmp_path: Path, name: str) -> None:
-    (tmp_path / "there").mkdir()
-    (tmp_path / "there" / "link").symlink_to("..")
-    async with Remit.open(tmp_path, settings={"policy_mode": "disabled"}) as remit:
-        for parents in ("new/deep", "there/new", "there/link/new"):
-            code(await remit.delegate("worker.write_file", path=f"{parents}/{name}", content="x", create_parents=True))
-    assert set(os.listdir(tmp_path)) == {".remit", "there"}
-    assert os.listdir(tmp_path / "there") == ["link"]
-
-
 async def test_pipes_and_links_to_forbidden_files_are_refused(remit: Remit, tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("KEY=1")
     (tmp_path / "harmless.txt").symlink_to(".env")
@@ -141,14 +121,17 @@ async def test_pipes_and_links_to_forbidden_files_are_refused(remit: Remit, tmp_
 
 
 async def test_worker_uses_the_workspace_of_its_caller(tmp_path: Path) -> None:
-    @agent("copyist", workspace="copy")
+    @agent("copyist", workspace="worktree")
     async def copyist(ctx: Context) -> Any:
-        await ctx.delegate("worker.write_file", path="note.txt", content="in the copy")
+        await ctx.delegate("worker.write_file", path="note.txt", content="in the worktree")
         return (await ctx.delegate("worker.read_file", path="note.txt")).data["content"]
 
+    begin(tmp_path)
     (tmp_path / "note.txt").write_text("in the project")
+    git(tmp_path, "add", "note.txt")
+    git(tmp_path, "commit", "-qm", "begun")
     async with Remit.open(tmp_path, agents=[copyist]) as remit:
-        assert (await remit.delegate("copyist")).data == "in the copy"
+        assert (await remit.delegate("copyist")).data == "in the worktree"
     assert (tmp_path / "note.txt").read_text() == "in the project"
 
 
@@ -221,12 +204,10 @@ async def test_listing_omits_ignored_files_and_remit_files(remit: Remit, tmp_pat
 
 
 async def test_write_into_a_missing_folder_is_refused_with_advice(remit: Remit, tmp_path: Path) -> None:
-    (tmp_path / "note").mkdir()
     done = await remit.delegate("worker.write_file", path="notes/today.md", content="x")
     assert code(done) == "FILE_NOT_FOUND"
     assert "no folder to write notes/today.md in" in done.errors[0].message
     assert "create_parents=true" in done.errors[0].recommendation
-    assert "Did you mean note?" in done.errors[0].recommendation
     assert not (tmp_path / "notes").exists()
 
 
@@ -242,27 +223,20 @@ asyncio.run(main())
 """
 
 
-def test_mount_points_are_not_deleted(tmp_path: Path) -> None:
-    root, outside = tmp_path / "root", tmp_path / "outside"
-    (root / "tree" / "mounted").mkdir(parents=True)
-    (root / "tree" / "own").write_text("x")
-    outside.mkdir()
-    (outside / "precious").write_text("x")
-    script = 'mount --bind "$1" "$2/tree/mounted" || exit 77; exec "$3" -c "$4" "$2"'
+def test_mounted_disks_are_not_deleted(tmp_path: Path) -> None:
+    (tmp_path / "tree" / "mounted").mkdir(parents=True)
+    (tmp_path / "tree" / "own").write_text("x")
+    script = 'mount -t tmpfs none "$1/tree/mounted" || exit 77; > "$1/tree/mounted/precious"; "$2" -c "$3" "$1"; ls "$1/tree/mounted"'
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "-", tmp_path, sys.executable, _DELETE]
     try:
-        done = subprocess.run(
-            ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "-", outside, root, sys.executable, _DELETE],
-            capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except FileNotFoundError:
         pytest.skip("unshare is not installed")
     if done.returncode == 77 or "unshare" in done.stderr:
         pytest.skip("mounting is not permitted")
-    first, second = done.stdout.splitlines()
-    assert first == "partial 1 entry could not be deleted: tree/mounted: something else is mounted there"
-    assert second == "failed tree/mounted is where something else is mounted."
-    assert (outside / "precious").exists()
-    assert not (root / "tree" / "own").exists()
+    kept = "partial 1 entry could not be deleted: tree/mounted: something else is mounted there"
+    assert done.stdout.splitlines() == [kept, kept, "precious"]
+    assert not (tmp_path / "tree" / "own").exists()
 
 
 async def test_folder_with_a_protected_file_is_not_deleted(remit: Remit, tmp_path: Path) -> None:

@@ -14,18 +14,16 @@ from workspace_project import branches, commit_all, git, new_repository, status,
 from remit import Context, Remit, Return, agent
 from support.engine_samples import until
 
-both = pytest.mark.parametrize("kind", ["worktree", "copy"])
-
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     return new_repository(tmp_path / "project")
 
 
-def hanging(kind: str, does: str = "nothing") -> Any:
+def hanging(does: str = "nothing") -> Any:
     """An agent that acts once, then waits."""
 
-    @agent("hangs", workspace=kind, timeout=30)
+    @agent("hangs", workspace="worktree", timeout=30)
     async def hangs(ctx: Context) -> str:
         await perform(ctx, does)
         ctx.progress("there")
@@ -73,11 +71,11 @@ def is_removed(project: Path) -> bool:
 # ---- automatic removal
 
 
-@pytest.mark.parametrize(("kind", "does"), [("worktree", "nothing"), ("copy", "nothing"), ("worktree", "caches")])
-async def test_unchanged_workspace_of_a_stopped_delegation_is_removed(project: Path, kind: str, does: str) -> None:
+@pytest.mark.parametrize("does", ["nothing", "caches"])
+async def test_unchanged_workspace_of_a_stopped_delegation_is_removed(project: Path, does: str) -> None:
     (project / ".gitignore").write_text("node_modules/\n.remit/\n")
     commit_all(project, "ignore")
-    async with Remit.open(project, agents=[hanging(kind, does)]) as remit:
+    async with Remit.open(project, agents=[hanging(does)]) as remit:
         result = await remit.delegate("hangs", timeout=1)
         assert (result.status, result.errors[0].code) == ("partial", "TIMEOUT")
         assert result.extra["workspace"]["folder"] == f".remit/work/{result.session_id}"
@@ -89,15 +87,9 @@ async def test_unchanged_workspace_of_a_stopped_delegation_is_removed(project: P
         await until(lambda: is_removed(project), seconds=10)
 
 
-@pytest.mark.parametrize(
-    ("kind", "does"),
-    [
-        ("copy", "writes"),
-        *(("worktree", does) for does in ("deletes", "ignored", "artifact", "saves", "commits and reverts")),
-    ],
-)
-async def test_changed_workspace_of_a_stopped_delegation_is_kept_and_named(project: Path, kind: str, does: str) -> None:
-    async with Remit.open(project, agents=[hanging(kind, does)]) as remit:
+@pytest.mark.parametrize("does", ["writes", "deletes", "ignored", "artifact", "saves", "commits and reverts"])
+async def test_changed_workspace_of_a_stopped_delegation_is_kept_and_named(project: Path, does: str) -> None:
+    async with Remit.open(project, agents=[hanging(does)]) as remit:
         result = await stopped(remit)
         assert result.extra["workspace"]["folder"] == f".remit/work/{result.session_id}"
         assert any("Its workspace stays" in warning for warning in result.warnings)
@@ -109,9 +101,9 @@ DIES = """
 import asyncio, os, signal, sys
 from remit import Context, Remit, agent
 
-@agent("dies", workspace=sys.argv[2], timeout=30)
+@agent("dies", workspace="worktree", timeout=30)
 async def dies(ctx: Context) -> str:
-    if sys.argv[3] == "writes":
+    if sys.argv[2] == "writes":
         (ctx.workspace / "half.txt").write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -123,10 +115,10 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize(("kind", "does"), [("worktree", "nothing"), ("copy", "nothing"), ("worktree", "writes")])
-async def test_unchanged_workspace_of_a_crash_is_removed_at_the_next_open(project: Path, kind: str, does: str) -> None:
+@pytest.mark.parametrize("does", ["nothing", "writes"])
+async def test_unchanged_workspace_of_a_crash_is_removed_at_the_next_open(project: Path, does: str) -> None:
     ran = await asyncio.to_thread(
-        subprocess.run, [sys.executable, "-c", DIES, str(project), kind, does], capture_output=True, timeout=60, check=False
+        subprocess.run, [sys.executable, "-c", DIES, str(project), does], capture_output=True, timeout=60, check=False
     )
     assert (ran.returncode, len(work_folders(project))) == (-9, 1), ran.stderr
     async with Remit.open(project) as remit:
@@ -150,11 +142,6 @@ from remit import Context, agent
 @agent("writes", workspace="worktree", timeout=30)
 async def writes(ctx: Context, path: str = "new.txt", text: str = "new\\n") -> str:
     (ctx.workspace / path).write_text(text)
-    return "written"
-
-@agent("copies", workspace="copy", timeout=30)
-async def copies(ctx: Context) -> str:
-    (ctx.workspace / "new.txt").write_text("new\\n")
     return "written"
 
 @agent("saves", workspace="worktree", timeout=2)
@@ -191,28 +178,24 @@ def ask(shop: Path, *asked: str, code: int = 0) -> str:
 
 def test_list_has_owner_changes_and_merge_state(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")  # wide enough for all cells
-    written, copied = ask(shop, "writes"), ask(shop, "copies")
-    saved = ask(shop, "saves", code=3)
-    first, second, third = remit_json(shop, "workspaces")["workspaces"]
-    assert (first["session_id"], first["agent"], first["kind"], first["state"]) == (written, "writes", "worktree", "completed")
+    written, saved = ask(shop, "writes"), ask(shop, "saves", code=3)
+    first, second = remit_json(shop, "workspaces")["workspaces"]
+    assert (first["session_id"], first["agent"], first["state"]) == (written, "writes", "completed")
     assert (first["branch"], first["folder"]) == (f"remit/{written}", f".remit/work/{written}")
     assert (first["changed_files"], first["is_merged"], first["is_unchanged"]) == (1, False, False)
     assert 0 <= first["age_seconds"] < 600
-    assert (second["session_id"], second["branch"], second["changed_files"], second["is_merged"]) == (copied, None, 1, None)
-    assert (third["session_id"], third["state"], third["is_unchanged"]) == (saved, "timeout", True)
+    assert (second["session_id"], second["state"], second["is_unchanged"]) == (saved, "timeout", True)
     git(shop, "merge", "-q", f"remit/{written}")
     assert remit_json(shop, "workspaces", written)["workspaces"][0]["is_merged"] is True
     table = run_remit(shop, "workspaces").stdout
     assert "1 file changed, merged" in table
     assert "unchanged" in table
-    assert [w["session_id"] for w in remit_json(shop, "workspaces", "--unchanged")["workspaces"]] == [saved]
 
 
 def test_remove_asks_only_for_unmerged_changes(shop: Path) -> None:
     written, saved = ask(shop, "writes"), ask(shop, "saves", code=3)
-    done = run_remit(shop, "workspaces", "--unchanged", "--remove")
+    done = run_remit(shop, "workspaces", saved, "--remove")
     assert (done.returncode, done.stdout) == (0, f"removed  {saved}  saves\n")
-    assert run_remit(shop, "workspaces", "--unchanged", "--remove").stdout == "Nothing to remove.\n"
     assert branches(shop) == ["main", f"remit/{written}"]
     done = run_remit(shop, "workspaces", written, "--remove")
     assert done.returncode == 4
@@ -240,9 +223,7 @@ def test_workspace_of_a_running_delegation_is_not_removed(shop: Path) -> None:
         listed = remit_json(shop, "workspaces")["workspaces"][0]
         assert (listed["state"], listed["is_in_use"]) == ("running", True)
         session = listed["session_id"]
-        for words in (("--remove", "--yes"), ("--unchanged", "--remove", "--yes")):
-            done = run_remit(shop, "workspaces", session, *words)
-            assert done.returncode == (5 if len(words) == 2 else 0), done.stderr
+        assert run_remit(shop, "workspaces", session, "--remove", "--yes").returncode == 5
         assert run_remit(shop, "workspaces", session, "--merge").returncode == 1
         assert work_folders(shop) == [session]
     finally:
@@ -268,7 +249,7 @@ def test_merge_command_merges_and_keeps_ignored_files(shop: Path) -> None:
 
 
 def test_failed_merge_command_names_the_reason_and_changes_nothing(shop: Path) -> None:
-    written, copied = ask(shop, "writes", "path=src/a.py", "text=theirs"), ask(shop, "copies")
+    written = ask(shop, "writes", "path=src/a.py", "text=theirs")
     (shop / "src" / "a.py").write_text("mine\n")
     before = commit_all(shop, "meanwhile")
     done = run_remit(shop, "workspaces", written, "--merge")
@@ -276,6 +257,4 @@ def test_failed_merge_command_names_the_reason_and_changes_nothing(shop: Path) -
     assert "src/a.py" in done.stdout
     assert "both sides changed the same lines" in done.stdout
     assert (git(shop, "rev-parse", "HEAD").strip(), status(shop)) == (before, "")
-    done = run_remit(shop, "workspaces", copied, "--merge")
-    assert (done.returncode, "git apply" in done.stdout) == (1, True)
-    assert work_folders(shop) == [written, copied]
+    assert work_folders(shop) == [written]

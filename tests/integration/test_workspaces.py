@@ -1,4 +1,4 @@
-"""Workspaces of delegations: worktrees and copies, diffs, merges, acceptance and interruptions."""
+"""Workspaces of delegations: worktrees, diffs, merges, acceptance and interruptions."""
 
 import asyncio
 import contextlib
@@ -13,8 +13,6 @@ from workspace_project import branches, commit_all, diff_of, git, new_repository
 
 from remit import Context, Remit, Return, agent
 from support.engine_samples import until
-
-both = pytest.mark.parametrize("kind", ["worktree", "copy"])
 
 
 @pytest.fixture
@@ -53,7 +51,6 @@ async def write(ctx: Context, path: str = "src/a.py", text: str = "written\n") -
 
 AGENTS = [
     editing("edit.worktree", workspace="worktree"),
-    editing("edit.copy", workspace="copy"),
     editing("edit.merged", workspace="worktree", merge=True),
     write,
 ]
@@ -75,10 +72,9 @@ def contents(folder: Path) -> dict[str, object]:
     return found
 
 
-@both
-async def test_changes_are_a_diff_and_the_project_is_unchanged(project: Path, tmp_path: Path, kind: str) -> None:
+async def test_changes_are_a_diff_and_the_project_is_unchanged(project: Path, tmp_path: Path) -> None:
     before = contents(project)
-    result = await ask(project, f"edit.{kind}")
+    result = await ask(project, "edit.worktree")
     assert result.ok, result
     session = result.session_id
     assert contents(project) == before
@@ -92,18 +88,16 @@ async def test_changes_are_a_diff_and_the_project_is_unchanged(project: Path, tm
     shutil.copytree(project, fresh, symlinks=True, ignore=shutil.ignore_patterns(".remit"))
     git(fresh, "apply", str(diff))
     assert contents(fresh) == contents(project / ".remit" / "work" / session)
-    if kind == "worktree":
-        assert branches(project) == ["main", f"remit/{session}"]
-        assert git(project, "log", "-1", "--format=%s", f"remit/{session}").strip() == "edit.worktree"
-        assert git(project, "log", "-1", "--format=%(trailers:key=Session,valueonly)", f"remit/{session}").strip() == session
-        assert git(project, "show", f"remit/{session}:src/new.py") == "new = True\n"
-        assert f"remit workspaces {session} --merge" in result.next_steps
-        assert status(project / ".remit" / "work" / session) == ""
+    assert branches(project) == ["main", f"remit/{session}"]
+    assert git(project, "log", "-1", "--format=%s", f"remit/{session}").strip() == "edit.worktree"
+    assert git(project, "log", "-1", "--format=%(trailers:key=Session,valueonly)", f"remit/{session}").strip() == session
+    assert git(project, "show", f"remit/{session}:src/new.py") == "new = True\n"
+    assert f"remit workspaces {session} --merge" in result.next_steps
+    assert status(project / ".remit" / "work" / session) == ""
 
 
-@both
-async def test_unchanged_workspace_is_removed(project: Path, kind: str) -> None:
-    @agent("look", workspace=kind, timeout=30)
+async def test_unchanged_workspace_is_removed(project: Path) -> None:
+    @agent("look", workspace="worktree", timeout=30)
     async def look(ctx: Context) -> str:
         ctx.artifact("src/a.py", type="implementation")
         return (ctx.workspace / "src" / "a.py").read_text()
@@ -117,41 +111,11 @@ async def test_unchanged_workspace_is_removed(project: Path, kind: str) -> None:
     assert git(project, "worktree", "list").count("\n") == 1
 
 
-async def test_copy_has_uncommitted_files_and_no_ignored_ones(project: Path) -> None:
-    (project / "src" / "a.py").write_text("uncommitted\n")
-    (project / "draft.txt").write_text("untracked\n")
-    (project / "build").mkdir()
-    (project / "build" / "out").write_text("ignored")
-    (project / "out").symlink_to("/etc")
-
-    @agent("look", workspace="copy", timeout=30)
-    async def look(ctx: Context) -> list[str]:
-        assert (ctx.workspace / "src" / "a.py").read_text() == "uncommitted\n"
-        assert (ctx.workspace / "out").is_symlink()
-        return sorted(contents(ctx.workspace))
-
-    result = await run(project, look)
-    assert result.data == [".gitignore", "draft.txt", "out", "picture.bin", "src/a.py", "src/old.py"]
-
-
-async def test_project_without_git_can_be_copied_but_has_no_worktree(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("one\n")
-    (tmp_path / "node_modules").mkdir()
-    (tmp_path / "node_modules" / "x.js").write_text("x")
+async def test_worktree_needs_a_repository_with_a_commit(tmp_path: Path) -> None:
     refused = await ask(tmp_path, "write", path="b.txt")
     assert (refused.status, refused.errors[0].code) == ("failed", "INVALID_PARAMETERS")
     assert "not a git checkout" in refused.errors[0].message
-    assert 'workspace = "copy"' in refused.errors[0].recommendation
-
-    @agent("change", workspace="copy", timeout=30)
-    async def change(ctx: Context) -> str:
-        assert not (ctx.workspace / "node_modules").exists()
-        (ctx.workspace / "a.txt").write_text("two\n")
-        return "changed"
-
-    result = await run(tmp_path, change)
-    assert "-one\n+two\n" in diff_of(tmp_path, result)
-    assert (tmp_path / "a.txt").read_text() == "one\n"
+    assert "git init" in refused.errors[0].recommendation
     git(tmp_path, "init", "-q")
     assert "without a commit" in (await ask(tmp_path, "write")).errors[0].message
 
@@ -318,12 +282,12 @@ async def test_git_operations_of_the_agent_do_not_affect_the_diff(project: Path)
     assert git(project, "ls-files", "-s") == before
 
 
-@pytest.mark.parametrize(("kind", "isolation"), [("worktree", "inline"), ("copy", "process")])
-async def test_timeout_returns_partial_files_and_the_diff(project: Path, kind: str, isolation: str) -> None:
+@pytest.mark.parametrize("isolation", ["inline", "process"])
+async def test_timeout_returns_partial_files_and_the_diff(project: Path, isolation: str) -> None:
     from workspace_agents import HANGING
 
     async with Remit.open(project, agents=HANGING) as remit:
-        result = await remit.delegate(f"hangs.{kind}.{isolation}", timeout=1.5)
+        result = await remit.delegate(f"hangs.worktree.{isolation}", timeout=1.5)
     assert (result.status, result.errors[0].code) == ("partial", "TIMEOUT")
     session = result.session_id
     paths = [a.path for a in result.artifacts]
@@ -362,22 +326,6 @@ async def test_cancelled_work_is_not_merged_and_resumes_in_its_workspace(project
     assert sorted(branches(project)) == ["main", *([f"remit/{again.session_id}"] if not again.ok else [])]
 
 
-async def test_copy_contains_nothing_that_a_link_in_the_project_leads_to(project: Path, tmp_path: Path) -> None:
-    """A tracked folder may have been replaced by a link: git still lists its files."""
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside" / "a.py").write_text("secret = 1\n")
-    shutil.rmtree(project / "src")
-    (project / "src").symlink_to(tmp_path / "outside")
-
-    @agent("look", workspace="copy", timeout=30)
-    async def look(ctx: Context) -> list[str]:
-        assert (ctx.workspace / "src").is_symlink()
-        return sorted(contents(ctx.workspace))
-
-    result = await run(project, look)
-    assert result.data == [".gitignore", "picture.bin", "src"], result
-
-
 def crash(project: Path, where: str, *resumed: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, str(Path(__file__).with_name("workspace_crash.py")), str(project), where, *resumed]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
@@ -397,17 +345,16 @@ async def test_workspace_of_a_crashed_run_is_named_and_kept(project: Path) -> No
     assert git(project, "show", f"remit/{record.session_id}:half.txt") == "half\n"
 
 
-@pytest.mark.parametrize("where", ["joined", "before", "after", "protected", "queued"])
+@pytest.mark.parametrize("where", ["joined", "before", "after", "queued"])
 async def test_kill_9_during_a_merge_loses_nothing(project: Path, where: str) -> None:
     assert crash(project, where).returncode == -9
     async with Remit.open(project, agents=AGENTS) as remit:
         record = (await remit.history())[0]
         assert record.result is not None
         assert git(project, "show", f"remit/{record.session_id}:half.txt") == "half\n"
-        is_merged = where in ("after", "protected", "queued")
+        is_merged = where in ("after", "queued")
         assert (project / "half.txt").exists() == is_merged
         assert any("were merged" in warning for warning in record.result.warnings) == is_merged
-        assert any("Left out" in warning for warning in record.result.warnings) == (where == "protected")
         assert status(project) == ""
         assert (await remit.delegate("write", path="next.txt")).ok, "the next merge works"
 

@@ -39,19 +39,14 @@ def raw(data: bytes) -> Say:
 @dataclass(slots=True)
 class WebServer:
     port: int
-    family: int
     routes: dict[str, Say]
     tls: ssl.SSLContext | None = None
     requests: list[Request] = field(default_factory=list)
     stopping: threading.Event = field(default_factory=threading.Event)
 
     @property
-    def host(self) -> str:
-        return "127.0.0.1" if self.family == socket.AF_INET else "[::1]"
-
-    @property
     def url(self) -> str:
-        return f"{'http' if self.tls is None else 'https'}://{self.host}:{self.port}"
+        return f"{'http' if self.tls is None else 'https'}://127.0.0.1:{self.port}"
 
     def serve(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
@@ -82,9 +77,9 @@ def _receive(connection: socket.socket) -> Request | None:
 
 
 @contextlib.contextmanager
-def web_server(routes: dict[str, Say], family: int = socket.AF_INET, tls: ssl.SSLContext | None = None) -> Iterator[WebServer]:
-    listener = socket.create_server(("127.0.0.1" if family == socket.AF_INET else "::1", 0), family=family)
-    server = WebServer(port=listener.getsockname()[1], family=family, routes=routes, tls=tls)
+def web_server(routes: dict[str, Say], tls: ssl.SSLContext | None = None) -> Iterator[WebServer]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = WebServer(port=listener.getsockname()[1], routes=routes, tls=tls)
 
     def accept() -> None:
         while True:

@@ -13,7 +13,7 @@ async def hangs_inline(ctx: Context) -> str:
     return "never"
 
 
-@agent("hangs.copy.process", workspace="copy", isolation="process", timeout=30)
+@agent("hangs.worktree.process", workspace="worktree", isolation="process", timeout=30)
 def hangs_process(ctx: BlockingContext) -> str:
     (ctx.workspace / "half.txt").write_text("half")
     time.sleep(60)

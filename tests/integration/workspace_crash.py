@@ -28,8 +28,6 @@ def die() -> None:
 @agent("dies", workspace="worktree", merge=True, timeout=30)
 async def dies(ctx: Context) -> str:
     (ctx.workspace / "half.txt").write_text("half\n")
-    if WHERE == "protected":
-        (ctx.workspace / "remit.toml").write_text("")
     if WHERE == "agent":
         die()
     return "done"
@@ -52,7 +50,7 @@ class DyingGit(Git):
         if (arguments[0], WHERE) == ("merge", "before"):
             die()
         answer = super().run(*arguments, **more)  # type: ignore[arg-type]
-        if arguments[0] == "merge" and WHERE in ("after", "task after", "protected", "queued"):
+        if arguments[0] == "merge" and WHERE in ("after", "task after", "queued"):
             die()
         return answer
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from remit import BeginDelegation, Context, Deadline, Delegation, Lineage, MemoryStore, Owner, Priority, Remit, State, agent, new_session_id
-from remit.testing import JumpingClock
+from support.clocks import JumpingClock
 from support.lab import rounds
 from support.processes import pid_space
 

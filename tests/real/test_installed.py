@@ -41,7 +41,7 @@ TRUST: dict[str, Callable[[Path, Path], None]] = {
     "opencode": lambda home, project: as_if_installed(home / ".config" / "opencode"),
 }
 USED: dict[str, tuple[str, str]] = {
-    "claude": (".mcp.json", '{"mcpServers": {}}\n'),
+    "claude": (".mcp.json", '{\n  "mcpServers": {\n    "other": {\n      "command": "true"\n    }\n  }\n}\n'),
     "codex": (".codex/config.toml", '# mine\nmodel = "gpt-5"\n'),
     "opencode": ("opencode.jsonc", '{\n  "share": "disabled"\n}\n'),
 }
@@ -84,5 +84,5 @@ def test_coding_agent_sees_the_entry_until_undo(tmp_path: Path, tool: str) -> No
     line = next((line for line in listed.splitlines() if "remit" in line), listed)
     assert CONNECTED[tool] in line
     run(["remit", "install", tool, "--undo", "--yes"], project, home)
-    assert file.read_text().replace(SCHEMA, "") == text
+    assert file.read_text().replace(SCHEMA, "").split() == text.split()
     assert "remit" not in run([tool, "mcp", "list"], project, home).replace(str(project), "")

@@ -59,15 +59,9 @@ def test_git_runs_nothing_from_a_planted_bare_repository(tmp_path: Path, folder:
                 (root / folder / path).write_text(text)
         return refused
 
-    @agent("copying", workspace="copy")
-    async def copying(ctx: Context) -> str:
-        (ctx.workspace / "a.txt").write_text("a")
-        return "done"
-
     async def attack() -> None:
-        async with Remit.open(root, agents=[writer, copying]) as remit:
+        async with Remit.open(root, agents=[writer]) as remit:
             assert (await remit.delegate("writer")).data == ["HEAD"]
-            await remit.delegate("copying")
             await remit.delegate("coder.review_code", diff="working")
 
     asyncio.run(attack())

@@ -1,4 +1,4 @@
-"""A merge adds no file to the project that its agent may not write there. Everything else is merged, and nothing is lost."""
+"""A merge adds no file to the project that its agent may not write there: then nothing is merged, and nothing is lost."""
 
 import os
 from pathlib import Path
@@ -19,7 +19,6 @@ HOSTILE = {
     "specs/001_x/plans/implementation-001.md": "- **Accept**: `id`\n",
     ".env": "KEY=1\n",
 }
-LEFT_OUT = sorted([*HOSTILE, ".vscode", "old/.envrc"])
 
 
 def new_project(root: Path) -> Path:
@@ -46,13 +45,6 @@ def write_all(here: Path) -> None:
     git(here, "commit", "-qm", "mine")
 
 
-@agent("coding", workspace="worktree", merge=True)
-async def coding(ctx: Context) -> str:
-    """Writes with its own tools, bypassing the policy."""
-    write_all(ctx.workspace)
-    return "done"
-
-
 @agent("keeping", workspace="worktree")
 async def keeping(ctx: Context) -> str:
     write_all(ctx.workspace)
@@ -64,60 +56,65 @@ def state(root: Path) -> tuple[list[str], str]:
     return there, (root / "a.py").read_text()
 
 
-async def test_merge_leaves_protected_files_on_the_branch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("merge", [True, "queue"])
+async def test_work_with_protected_files_is_not_merged(tmp_path: Path, merge: Any) -> None:
     root = new_project(tmp_path)
-    async with Remit.open(root, agents=[coding]) as remit:
+
+    @agent("coding", workspace="worktree", merge=merge)
+    async def coding(ctx: Context) -> str:
+        """Writes with its own tools, bypassing the policy."""
+        write_all(ctx.workspace)
+        return "done"
+
+    async with Remit.open(root, agents=[coding], settings={"workspace": {"accept": ["true"]}}) as remit:
         done = await remit.delegate("coding")
-    assert done.ok, done
-    assert state(root) == (["pyproject.toml", "old/.envrc"], "a = 2\n")
+    assert (done.status, done.errors[0].code) == ("partial", "MERGE_CONFLICT")
+    assert state(root) == (["pyproject.toml", "old/.envrc"], "a = 1\n")
     assert (root / "pyproject.toml").read_text() == '[project]\nname = "x"\n'
-    assert (root / "tasks/tasks.json").exists()
     assert git(root, "status", "--porcelain", "--", ":!.remit") == ""
-    assert sorted(done.extra["workspace"]["left_out"]) == LEFT_OUT
-    assert done.extra["workspace"]["merged_into"] == "main"
-    (warning,) = [one for one in done.warnings if "Left out of the merge" in one]
-    assert ".claude/settings.json" in warning
-    assert f"remit workspaces {done.session_id} --merge --protected" in warning
+    assert "the policy does not allow its agent to write" in done.errors[0].message
+    assert ".claude/settings.json" in done.errors[0].message
+    assert f"remit workspaces {done.session_id} --merge --protected" in done.next_steps
     assert "command" in git(root, "show", f"remit/{done.session_id}:remit.toml")
-    log = git(root, "log", "-p", "main", "--", *HOSTILE)
-    assert "command" not in log
+    assert "command" not in git(root, "log", "-p", "main", "--", *HOSTILE)
+
+
+@pytest.mark.parametrize("path", [*HOSTILE, ".vscode", "old/.envrc"])
+async def test_each_protected_file_prevents_a_merge(tmp_path: Path, path: str) -> None:
+    root = new_project(tmp_path)
+
+    @agent("one", workspace="worktree", merge=True)
+    async def one(ctx: Context) -> str:
+        target = ctx.workspace / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if path == ".vscode":
+            target.symlink_to("old")
+        elif path == "old/.envrc":
+            target.unlink()
+        else:
+            target.write_text(HOSTILE[path])
+        git(ctx.workspace, "add", "--all", "--force")
+        return "done"
+
+    async with Remit.open(root, agents=[one]) as remit:
+        done = await remit.delegate("one")
+    assert (done.status, f"({path})" in done.errors[0].message) == ("partial", True)
+    assert git(root, "log", "--format=%s").strip() == "begun"
 
 
 async def test_protected_files_are_merged_only_with_an_explicit_option(tmp_path: Path) -> None:
     root = new_project(tmp_path)
     async with Remit.open(root, agents=[keeping]) as remit:
         done = await remit.delegate("keeping")
-    merged = cli.run("workspaces", done.session_id, "--merge", cwd=root)
-    assert merged.code == 0, merged
-    assert "to write them: " in merged.stdout
-    assert "--protected" in merged.stdout
-    assert state(root) == (["pyproject.toml", "old/.envrc"], "a = 2\n")
-    head = git(root, "rev-parse", "HEAD")
-    assert cli.run("workspaces", done.session_id, "--merge", cwd=root).code == 0
-    assert git(root, "rev-parse", "HEAD") == head, "nothing is left to merge"
+    refused = cli.run_process("workspaces", done.session_id, "--merge", cwd=root)
+    assert (refused.code, "--protected" in refused.stdout, "remit.toml" in refused.stdout) == (1, True, True)
+    assert state(root) == (["pyproject.toml", "old/.envrc"], "a = 1\n")
     (root / "b.py").write_text("b\n")
     git(root, "add", "b.py")
     git(root, "commit", "-qm", "meanwhile")
-    taken = cli.run("workspaces", done.session_id, "--merge", "--protected", cwd=root)
+    taken = cli.run_process("workspaces", done.session_id, "--merge", "--protected", cwd=root)
     assert taken.code == 0, taken
     assert state(root) == ([*HOSTILE, ".vscode"], "a = 2\n")
-
-
-@pytest.mark.parametrize("merge", [True, "queue"])
-async def test_merge_of_only_protected_files_is_partial_and_keeps_the_branch(tmp_path: Path, merge: Any) -> None:
-    root = new_project(tmp_path)
-
-    @agent("one", workspace="worktree", merge=merge)
-    async def one(ctx: Context) -> str:
-        (ctx.workspace / ".mcp.json").write_text("{}")
-        return "done"
-
-    async with Remit.open(root, agents=[one], settings={"workspace": {"accept": ["true"]}}) as remit:
-        done = await remit.delegate("one")
-    assert str(done.status) == "partial"
-    assert ".mcp.json" in done.errors[0].message
-    assert git(root, "show", f"remit/{done.session_id}:.mcp.json") == "{}"
-    assert not (root / ".mcp.json").exists()
 
 
 async def test_git_filters_of_a_repository_nested_in_a_worktree_do_not_run(tmp_path: Path) -> None:
@@ -143,7 +140,7 @@ async def test_git_filters_of_a_repository_nested_in_a_worktree_do_not_run(tmp_p
 
     async with Remit.open(root, agents=[nesting]) as remit:
         done = await remit.delegate("nesting")  # from here on the index of its workspace contains the nested repository
-    merged = cli.run("workspaces", done.metadata.session_id, "--merge", cwd=root)
+    merged = cli.run_process("workspaces", done.metadata.session_id, "--merge", cwd=root)
     assert merged.code == 0, merged.stderr
     assert "160000" in git(root, "ls-files", "--stage", "inner")
     assert not marker.exists()

@@ -270,7 +270,7 @@ def workspace_clone(tmp_path: Path) -> Path:
     note = {
         "session_id": SESSION,
         "maker": SESSION,
-        "kind": "copy",
+        "kind": "worktree",
         "base": "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
         "git_dir": f"../.books/{SESSION}.git",
         "common_dir": f"../.books/{SESSION}.git",

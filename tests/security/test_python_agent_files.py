@@ -68,7 +68,7 @@ def test_listing_describes_a_file_once_in_a_child_process_without_import(tmp_pat
     project(tmp_path, mine=LEAVES_A_TRACE.format(trace=str(trace)))
     listed = cli.run_json("agents", cwd=tmp_path)
     assert {"here", "on.thread", "apart"} <= {one["name"] for one in listed["agents"]}
-    for command in (("agents", "here"), ("doctor",), ("roles",), ("policy", "check"), ("tool", "schema")):
+    for command in (("agents", "here"), ("doctor",), ("roles",), ("policy", "check")):
         assert cli.run(*command, cwd=tmp_path).code == 0, command
     (only,) = imports(trace)
     assert int(only) != os.getpid()
@@ -163,7 +163,7 @@ def test_listing_a_clone_runs_no_code(tmp_path: Path) -> None:
     assert {name: listed[name] for name in ("here", "on.thread", "apart")} == dict.fromkeys(("here", "on.thread", "apart"), "not approved")
     refused = cli.run("delegate", "here", "n=1", "--json", cwd=tmp_path)
     assert refused.json()["errors"][0]["code"] == "NOT_TRUSTED"
-    for command in (("doctor",), ("roles",), ("policy", "check"), ("tool", "schema")):
+    for command in (("doctor",), ("roles",), ("policy", "check")):
         assert cli.run(*command, cwd=tmp_path).code == 0, command
     assert not imports(trace)
 

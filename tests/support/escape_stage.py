@@ -102,7 +102,6 @@ async def sandboxed(
             Job(language=language, code=code, **{"limits": Limits(seconds=20), **given}),
             offer_of(stack),
             hear=hear,
-            choose=lambda left: range(min(len(left), 100)),
             out=out or Path(folder) / "out",
         )
     return ran, heard["stdout"].decode("utf-8", "replace"), heard["stderr"].decode("utf-8", "replace")

@@ -438,7 +438,7 @@ class MemoryEngine:
         self.config.store.apply([begin, SettleDelegation(delegation.session_id, kit.state_of(result), now, result, steps, 0, 0.0, 0)])
         self.bus.ended(delegation, result, now, 0, 0.0, steps)
 
-    async def cancel(self, session_id: str, reason: str, source: str, *, force: bool = False) -> list[dict[str, Any]]:
+    async def cancel(self, session_id: str, reason: str, source: str) -> list[dict[str, Any]]:
         run = self.runs.get(session_id)
         if run is not None:
             return await run.cancel_tree(reason, source)
@@ -504,12 +504,6 @@ class MemoryEngine:
 
     def abandoned(self) -> Mapping[str, str]:
         return self.left_behind
-
-    def message(self, session_id: str, text: str) -> bool:
-        run = self.runs.get(session_id)
-        if run is not None:
-            run.notice(text)
-        return run is not None
 
     async def wait_idle(self) -> None:
         while self.runs:

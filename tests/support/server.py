@@ -4,10 +4,10 @@ Tests import them from here, so that the modules of the server can move. Tests o
 """
 
 from remit.core.delegation import ORIGIN, Origin
-from remit.server.addresses import GRPC_SOCKET, Certificates, certificates_of, place_of
+from remit.server.addresses import GRPC_SOCKET, Place, ServerEntry, announce, announced, place_of, withdraw
 from remit.server.authenticator import Authenticator, Credentials
-from remit.server.discovery import ServerEntry, announce, announced, withdraw
 from remit.server.mcp.delegations import LOCAL, Delegations, Progress
+from remit.server.run import Apis, bound_apis
 from remit.server.service import Call, Service
 from remit.server.tokens import EVERYTHING, LOCAL_FILE, OWNER, Grants, LocalToken, Permission, Principal, Tokens, local_token, new_secret
 
@@ -18,15 +18,16 @@ __all__ = [
     "LOCAL_FILE",
     "ORIGIN",
     "OWNER",
+    "Apis",
     "Authenticator",
     "Call",
-    "Certificates",
     "Credentials",
     "Delegations",
     "Grants",
     "LocalToken",
     "Origin",
     "Permission",
+    "Place",
     "Principal",
     "Progress",
     "ServerEntry",
@@ -34,7 +35,7 @@ __all__ = [
     "Tokens",
     "announce",
     "announced",
-    "certificates_of",
+    "bound_apis",
     "local_token",
     "new_secret",
     "place_of",

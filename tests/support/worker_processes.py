@@ -36,11 +36,11 @@ class _InWorker(Handler):
         self._service, self._define = service, define
         self.connection = Connection(self, asyncio.create_task)
 
-    async def answer(self, run: int, name: str, body: dict[str, Any]) -> Any:
+    async def answer(self, name: str, body: dict[str, Any]) -> Any:
         assert self._service is not None
         return await self._service.answer(name, body)
 
-    def take(self, run: int, name: str, body: dict[str, Any]) -> None:
+    def take(self, name: str, body: dict[str, Any]) -> None:
         if self._service is None:
             self._define(pickle.loads(base64.b64decode(body["definition"])))
         else:
@@ -55,9 +55,9 @@ class _InTest(Handler):
         self.connection = Connection(self, asyncio.create_task)
         self._backend: RemoteBackend | None = None
 
-    async def answer(self, run: int, name: str, body: dict[str, Any]) -> Any:
+    async def answer(self, name: str, body: dict[str, Any]) -> Any:
         agent = self._agents[body["agent"]]
-        backend = self._backend = RemoteBackend(self.connection.calls, 0, body["facts"])
+        backend = self._backend = RemoteBackend(self.connection.calls, body["facts"])
         arguments = agent.check(body["facts"]["delegation"]["parameters"])
         try:
             return to_jsonable(await agent.perform(backend.context(), arguments))
@@ -66,7 +66,7 @@ class _InTest(Handler):
             with contextlib.suppress(RemitError):
                 await asyncio.shield(self.connection.calls.call("permitted", {"paths": []}))
 
-    def refused(self, run: int, error: RemitError) -> None:
+    def refused(self, error: RemitError) -> None:
         if self._backend is not None:
             self._backend.refuse(error)
 

@@ -23,7 +23,7 @@ SMALL_LINES = 100
 LATER_LINES = 15_990
 """Added by features since the limit of lines was set: trust and containment, compositions, cache and learned limits, tasks in parallel,
 many machines. Reported beside the whole."""
-ENTRY_POINTS = ("remit.__main__", "remit.client")
+ENTRY_POINTS = ("remit.__main__",)
 
 
 @dataclass

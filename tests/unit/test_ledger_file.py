@@ -97,7 +97,6 @@ def test_severity_is_high_and_medium_for_timeouts(ledger: ErrorLedger) -> None:
     [
         occurrence("On branch main\nnothing to commit, working tree clean", type="git", code="GIT_COMMIT_FAILED"),
         occurrence("git commit failed: nothing added to commit but untracked files present"),
-        occurrence("Nothing to commit."),
     ],
 )
 def test_nothing_to_commit_is_not_an_error(ledger: ErrorLedger, nothing: ErrorOccurrence) -> None:

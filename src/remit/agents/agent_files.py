@@ -147,7 +147,7 @@ _TURNS = ("maxTurns", "steps", "maxSteps")
 _READS = frozenset({"name", "description", "model", "tools", "disallowedTools", *_TURNS, OURS})
 _OPENCODE_READS = frozenset({"description", "model", "permission", "tools", "disable", "temperature", *_TURNS, OURS})
 _WIDENING = frozenset({
-    "kind", "group", "grpc", "a2a", "remote", "token_variable", "ca_file", "command", "options", "environment", "pass_environment", "allow",
+    "kind", "group", "a2a", "remote", "token_variable", "ca_file", "command", "options", "environment", "pass_environment", "allow",
     "delegates", "merge", "isolation", "built_in", "retries", "hosts", "effects",
 })  # fmt: skip
 """Keys that would give an agent more rights than its executor. Folders of other tools come with any clone and are read before review."""

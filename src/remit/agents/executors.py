@@ -35,7 +35,6 @@ EXECUTORS: Mapping[str, str] = {
     "codex": "remit.agents.coding.coding_agent:CodingAgent",
     "opencode": "remit.agents.coding.coding_agent:CodingAgent",
     "model": "remit.agents.model.model_agent:ModelAgent",
-    "grpc": "remit.agents.grpc.grpc_agent:GrpcAgent",
     "a2a": "remit.agents.a2a.a2a_agent:A2aAgent",
     "mcp": "remit.agents.mcp.tool_agents:ToolAgent",
     "group": "remit.agents.group:GroupAgent",

@@ -53,19 +53,16 @@ from remit.board.task_landing import (
 )
 from remit.board.task_prompts import depends_on, plan_at, task_block
 from remit.board.verdicts import (
+    MAX_NAMES,
     STOPPED,
-    Changes,
     Verdict,
     judge_placed,
     judge_work,
-    name_files,
     stays_inside,
-    uncommitted_changes,
-    untouched_changes,
 )
 from remit.core.errors import ErrorInfo, Refused, RemitError, Unavailable
 from remit.core.result import Artifact, Return, StopReason
-from remit.core.text import fence_untrusted
+from remit.core.text import fence_untrusted, list_some
 from remit.runtime.landing import read_state
 from remit.runtime.task_workspace import PLACE, find_task_workspace
 from remit.runtime.verify import AcceptanceSite, run_acceptance
@@ -123,22 +120,20 @@ async def comment_on_work(
 async def merge_work(remit: Remit, board: Board, number: int) -> Outcome:
     """Land the work of a task as a person asks for, and complete it. Raises `Refused` where a phase of its plan is open."""
     piece = await off_loop(next_piece, board, number)
-    if piece is not None and piece.phase is not WHOLE:
-        open_phase = f"Task {number} is not finished: phase {piece.phase.number} is open."
-        raise Refused(open_phase, code="INVALID_OPERATION", advice=f"remit implement {number}")
     if piece is not None:
-        await off_loop(_take_as_done, board, number)
+        await off_loop(_take_as_done, board, piece)
     task = await off_loop(lambda: board.look().state.task(number))
     commands = commands_of(task, await off_loop(plan_of, board, task))
     is_accepted = bool(commands or remit.settings.workspace.accept)
     return await implement(remit, board, number, landing=LandingOptions(mode=QUEUE if is_accepted else True, is_taken=True))
 
 
-def _take_as_done(board: Board, number: int) -> None:
+def _take_as_done(board: Board, piece: Piece) -> None:
     """A person takes the work of a task without a plan as it is, whatever its agent said. Blocking."""
-    workspace = find_task_workspace(board.root, number)
-    if workspace is None or not workspace_status(workspace).changed:
-        raise Refused(f"Task {number} has no work that could be merged.", code="INVALID_OPERATION", advice=f"remit implement {number}")
+    number, workspace = piece.task.number, find_task_workspace(board.root, piece.task.number)
+    if piece.phase is not WHOLE or workspace is None or not workspace_status(workspace).changed:
+        why = "it has no work" if piece.phase is WHOLE else f"phase {piece.phase.number} is open"
+        raise Refused(f"Task {number} cannot be merged: {why}.", code="INVALID_OPERATION", advice=f"remit implement {number}")
     with board.change(f"Task {number}: its work was taken as done by hand") as draft:
         task = draft.state.task(number)
         check_entry(task, "implement", force=False)
@@ -259,14 +254,13 @@ class ImplementRun(TaskRun):
         return found
 
     def _show(self, piece: Piece, *, is_first: bool) -> None:
-        if piece.phase is WHOLE:
-            return
-        phases = piece.plan.phases
-        done = [phase for phase in phases if not phase.is_open]
-        if is_first and (done or piece.phase.status is not PhaseStatus.NOT_STARTED):
-            self.show(f"Task {self.number} resumes from phase {piece.phase.number} ({len(done)} of {len(phases)} done).")
-        at = [phase.number for phase in phases].index(piece.phase.number) + 1
-        self.show(f"phase {at} of {len(phases)}: {piece.phase.name}")
+        if piece.phase is not WHOLE:
+            phases = piece.plan.phases
+            done = len(phases) - len(piece.plan.open_phases)
+            if is_first and (done or piece.phase.status is not PhaseStatus.NOT_STARTED):
+                self.show(f"Task {self.number} resumes from phase {piece.phase.number} ({done} of {len(phases)} done).")
+            at = [phase.number for phase in phases].index(piece.phase.number) + 1
+            self.show(f"phase {at} of {len(phases)}: {piece.phase.name}")
 
     async def take_comments(self, words: str) -> Outcome:
         """Pass a person's comments on the work to its agent's session; the work stays in its worktree."""
@@ -285,15 +279,13 @@ class ImplementRun(TaskRun):
 
     async def _carry_out_piece(self, piece: Piece, left: Return | None) -> tuple[Return, Verdict, Task | None]:
         """Mark it, delegate it, check and file the return. `left`: the return that a killed process did not file."""
-        root, own = self.board.root, piece.task.folder
-        before: Changes | None = None
+        begun_at = self.board.clock.wall() if left is None else 0.0
         if left is None:
-            before = await off_loop(uncommitted_changes, root, own) if self.landing is None else None
             await off_loop(self._mark_phase, piece)
             async with self.landing.agent_slot() if self.landing is not None else contextlib.nullcontext():
                 left = await self._delegate_piece(piece)
         self.must_hold()
-        verdict = await off_loop(self._judge, piece, before, left)
+        verdict = await off_loop(self._judge, piece, begun_at, left)
         self.warn(*(words for words in left.warnings if not words.startswith("summary:")))  # on its style: for the author of the agent
         task = await run_to_end(self._file_piece, piece, left, verdict)
         if self.landing is not None and not verdict.is_done:
@@ -328,18 +320,17 @@ class ImplementRun(TaskRun):
             timeout=max(LEAST_SECONDS, self.seconds_left),  # checking and marking took some of it
         )
 
-    def _judge(self, piece: Piece, before: Changes | None, result: Return) -> Verdict:
-        """The verdict without files that its agent must not commit."""
+    def _judge(self, piece: Piece, begun_at: float, result: Return) -> Verdict:
         if self.landing is not None:
             return judge_placed(result)
-        verdict = judge_work(self.board.root, result, piece.task.folder)
         was_begun_before = piece.phase.status is not PhaseStatus.NOT_STARTED or (
             piece.phase is WHOLE and (self.before is None or self.before.status in (Status.IMPLEMENTING, Status.PARTIAL, Status.BLOCKED))
         )
-        others = untouched_changes(self.board.root, before, verdict.files) if not was_begun_before else ()
-        if others or verdict.not_its_own:
-            self.warn(f"Named by the agent, but not its work, so not committed: {name_files((*others, *verdict.not_its_own))}.")
-        return replace(verdict, artifacts=tuple(one for one in verdict.artifacts if one.path not in others))
+        verdict = judge_work(self.board.root, result, piece.task.folder, 0.0 if was_begun_before else begun_at)
+        if verdict.not_its_own:
+            names = list_some(sorted(verdict.not_its_own), MAX_NAMES)
+            self.warn(f"Named by the agent, but not its work, so not committed: {names}.")
+        return verdict
 
     def _file_piece(self, piece: Piece, result: Return, verdict: Verdict) -> Task | None:
         """Write plan, state.json, TODO.md and the pending commit as one set; then commit."""
@@ -489,13 +480,17 @@ class ImplementRun(TaskRun):
         # The command continues a stopped phase, not a separate delegation.
         errors = tuple(replace(error, recommendation=again) if error.code in STOPPED else error for error in verdict.errors)
         where = "" if phase is WHOLE else f"Phase {phase.number} ({phase.name}) is not done. "
+        advice = errors[0].recommendation if errors else ""
+        steps = advice if verdict.is_undone else f"Continue with {'it' if phase is WHOLE else f'phase {phase.number}'}: {again}"
+        if verdict.moves_to is Status.BLOCKED:
+            steps = f"{result.next_steps or advice or 'Resolve what it is blocked by.'} Then: {again}"
         return self._outcome(
             task,
             str(verdict.status),
             f"{where}{verdict.summary}",
             artifacts=verdict.artifacts,
             errors=errors,
-            next_steps=_next_steps(phase, result, verdict, errors, again),
+            next_steps=steps,
             commit=self.commit,
             session_id=result.session_id,
             stop_reason=str(result.stop_reason if verdict.status is result.status else StopReason.INVALID_RETURN),
@@ -505,8 +500,7 @@ class ImplementRun(TaskRun):
     def _stopped_by_person(self, piece: Piece, result: Return, verdict: Verdict, task: Task | None) -> Outcome:
         """A person moved or removed the task during a phase, which counts."""
         now = f"was set to [{task.status.marker}]" if task is not None else "was removed from the board"
-        done = "The work" if piece.phase is WHOLE else f"Phase {piece.phase.number}"
-        words = f"Task {self.number} {now} while it was worked on. {done} is done and kept; no further phase is begun."
+        words = f"Task {self.number} {now} while it was worked on. Its work is kept; no further phase is begun."
         error = new_error("execution", "CANCELLED", words, f"To continue all the same: remit implement {self.number} --force")
         more: dict[str, Any] = {"next_steps": error.recommendation, "commit": self.commit, "session_id": result.session_id}
         return self._outcome(task, "partial", words, artifacts=verdict.artifacts, errors=(error,), **more)
@@ -594,16 +588,6 @@ def _record(piece: Piece, result: Return, verdict: Verdict, at: str) -> PhaseRec
         finished=at,
         commit=verdict.commit,
     )
-
-
-def _next_steps(phase: Phase, result: Return, verdict: Verdict, errors: Sequence[ErrorInfo], again: str) -> str:
-    advice = errors[0].recommendation if errors else ""
-    if verdict.moves_to is Status.BLOCKED:
-        return f"{result.next_steps or advice or 'Resolve what it is blocked by.'} Then: {again}"
-    if verdict.is_undone:
-        return advice
-    where = "Resume it:" if phase is WHOLE else f"Continue with phase {phase.number}:"
-    return f"{where} {again}"
 
 
 def refused_outcome(number: int, error: RemitError) -> Outcome:

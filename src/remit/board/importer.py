@@ -32,10 +32,9 @@ _OTHER_NAMES = {"in_progress": Status.IMPLEMENTING, "todo": Status.NOT_STARTED, 
 _LINKED = ("Research", "Implementation", "Plan")
 _LINK = re.compile(r"\[[^\[\]]*\]\(<?([^()<>]+)>?\)")
 _LINK_LINE = re.compile(rf"^.*\*\*(?:{'|'.join(_LINKED)})\*\*:.*\n?", re.MULTILINE)
-_EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
-def import_board(board: Board, folder: Path | None = None, *, dry_run: bool = False) -> Outcome:
+def import_board(board: Board, folder: Path | None = None) -> Outcome:
     """Raises `Misused` if there is nothing to read, `Refused` if the project already has a board."""
     source = _source(board, folder)
     _must_have_no_board(board, source)
@@ -53,21 +52,18 @@ def import_board(board: Board, folder: Path | None = None, *, dry_run: bool = Fa
     merged = MergeResult(state=state)
     if text.strip():
         merged = merge(state, text, at=board.now(), taken_numbers=[task.number for task in shelf.tasks])
-    state, count = merged.state, plural(len(merged.state.tasks), "task")
-    kept_in, draft = "", None
-    if not dry_run:
-        with board.change(f"Imported {count} from {where}", anew=True) as draft:
-            kept_in = f"{SPECS}/imported/{re.sub(r'[-:]', '', draft.at)}"
-            draft.state = state
-            draft.files |= {f"{kept_in}/{path}": data for path, data in files.items()}
-            if shelf.tasks or board.archive_path.exists():
-                draft.files[archive.ARCHIVE] = state_to_bytes(replace(shelf, last_updated=draft.at))
-            board.commit_for(draft, f"board: import {count}", command="board import")
-        for path in board.specs.glob("*.kept-*"):  # what the board kept beside its new files is already kept
-            if path.is_file() and path.read_bytes() in files.values():
-                path.unlink()
-    lines = [f"{'Would import' if dry_run else 'Imported'} {count} from {where}, and {len(shelf.tasks)} into the archive."]
-    lines += [f"The old files are kept in {kept_in}."] if kept_in else []
+    count = plural(len(merged.state.tasks), "task")
+    with board.change(f"Imported {count} from {where}", anew=True) as draft:
+        kept_in = f"{SPECS}/imported/{re.sub(r'[-:]', '', draft.at)}"
+        draft.state = merged.state
+        draft.files |= {f"{kept_in}/{path}": data for path, data in files.items()}
+        if shelf.tasks or board.archive_path.exists():
+            draft.files[archive.ARCHIVE] = state_to_bytes(replace(shelf, last_updated=draft.at))
+        board.commit_for(draft, f"board: import {count}", command="board import")
+    for path in board.specs.glob("*.kept-*"):  # what the board kept beside its new files is already kept
+        if path.is_file() and path.read_bytes() in files.values():
+            path.unlink()
+    lines = [f"Imported {count} from {where}, and {len(shelf.tasks)} into the archive.", f"The old files are kept in {kept_in}."]
     lines += ["Merged from TODO.md, which differed:", *(f"  {line}" for line in merged.taken)] if merged.taken else []
     left = (line for line in merged.kept if "drawn again" not in line)
     return Outcome(
@@ -75,9 +71,9 @@ def import_board(board: Board, folder: Path | None = None, *, dry_run: bool = Fa
         status="completed",
         summary="\n".join(lines),
         next_steps="remit board",
-        warnings=(*old.notes, *left, *([draft.commit_warning] if draft is not None and draft.commit_warning else [])),
-        commit=draft.commit_hash if draft is not None else "",
-        data={"dry_run": dry_run, "tasks": len(state.tasks), "archived": len(shelf.tasks), "kept_in": kept_in},
+        warnings=(*old.notes, *left, *filter(None, [draft.commit_warning])),
+        commit=draft.commit_hash,
+        data={"tasks": len(merged.state.tasks), "archived": len(shelf.tasks), "kept_in": kept_in},
     )
 
 
@@ -98,25 +94,16 @@ class _OldState:
 
     def read(self, name: str, data: bytes) -> None:
         try:
-            value: Any = from_json(data.removeprefix(b"\xef\xbb\xbf"), allow_inf_nan=False)
-        except ValueError as error:
-            value = error
-        if not isinstance(value, Mapping):
-            self.notes.append(f"{name} could not be read ({value!s:.80}): TODO.md alone counts.")
+            value = dict(from_json(data.removeprefix(b"\xef\xbb\xbf"), allow_inf_nan=False))
+            tasks = [(entry, name != "state.json") for entry in value.pop("active_projects", None) or ()]
+            tasks += [(entry, True) for entry in value.pop("completed_projects", None) or ()]
+            if name == "state.json":
+                self._rest = data_to_state({key: one for key, one in value.items() if key not in ("_schema_version", DRAWN)})
+        except (ValueError, TypeError, Misused) as error:
+            self.notes.append(f"{name} could not be read ({error!s:.80}): TODO.md alone counts.")
             return
-        is_archive = name != "state.json"
-        for key, is_ended in (("active_projects", is_archive), ("completed_projects", True)):
-            entries = value.get(key) or []
-            for entry in entries if isinstance(entries, list) else [entries]:
-                self._add(name, entry, is_ended=is_ended)
-        if not is_archive:
-            rest = {
-                key: one for key, one in value.items() if key not in ("active_projects", "completed_projects", "_schema_version", DRAWN)
-            }
-            try:
-                self._rest = data_to_state(rest)
-            except Misused as error:
-                self.notes.append(f"{name}: {error.message}")
+        for entry, is_ended in tasks:
+            self._add(name, entry, is_ended=is_ended)
 
     def _add(self, name: str, raw: Any, *, is_ended: bool) -> None:
         if not isinstance(raw, Mapping):
@@ -144,13 +131,11 @@ class _OldState:
         """The readable keys; the others are noted."""
         entry: dict[str, Any] = {}
         for key, value in raw.items():
-            if value in _EMPTY or key == "project_number":
-                continue
-            status = _status(value) if key == "status" else None
-            one = value if status is None else status.value
+            one = (_status(value) or value) if key == "status" else value
             try:
-                entry_to_task({"project_number": 1, "title": "x", "project_name": "x", "status": "planned", key: one})
-                entry[key] = one
+                if value and key != "project_number":
+                    entry_to_task({"project_number": 1, "title": "x", "project_name": "x", "status": "planned", key: one})
+                    entry[key] = one
             except Misused:
                 self.notes.append(f"{name}, task {raw.get('project_number')!r:.20}: {key} {value!r:.60} cannot be read.")
         return entry
@@ -159,13 +144,11 @@ class _OldState:
         """The board of state.json plus the tasks that only TODO.md has, and its archive."""
         ended = {number: task for number, task in self.ended.items() if number not in drawn}
         on_board = {**drawn, **{number: task for number, task in self.ended.items() if number in drawn}, **self.tasks}
-        tasks = list(on_board.values())
-        number = max([self._rest.next_number, *(1 + number for number in (*on_board, *ended))])
-        for task in self._unnumbered:
+        first = max([self._rest.next_number, *(1 + number for number in (*on_board, *ended))])
+        for number, task in enumerate(self._unnumbered, first):
             self.notes.append(f"{task.title[:60]!r} had no number of its own: it is Task {number} now.")
-            tasks.append(replace(task, number=number))
-            number += 1
-        return replace(self._rest, tasks=tuple(tasks), next_number=number), State(tasks=tuple(ended.values()), next_number=number)
+            on_board[number] = replace(task, number=number)
+        return replace(self._rest, next_number=first).with_tasks(on_board.values()), State(next_number=first).with_tasks(ended.values())
 
     def tasks_in(self, text: str) -> dict[int, Task]:
         """The numbered tasks of TODO.md: number, title, section, status and links. The rest is merged."""

@@ -3,7 +3,6 @@
 People and agents write plans, so parsing is lenient (headings of any depth, markers missing or in lower case), and faults are reported
 rather than guessed. `implement` runs the phases, planners write them."""
 
-import itertools
 import os
 import re
 import shlex
@@ -256,46 +255,30 @@ def _commands(lines: Sequence[_Line], faults: list[str], *, of: str = "") -> tup
     return tuple(commands)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class ListItem:
-    """An item of a Markdown list outside quotations and code."""
+    """An item of a Markdown list."""
 
     text: str
-    parts: tuple[str, ...] = ()
+    parts: list[str]
     """The items of a list below it."""
-    is_numbered: bool = False
+    is_numbered: bool
 
 
 def list_items(text: str) -> list[ListItem]:
-    """The items of the top-level lists of a Markdown text, unchanged."""
-    from markdown_it import MarkdownIt  # imported here: commands that read no list do not load it
-
-    lines = re.sub(r"\r\n?", "\n", text).split("\n")
+    """The items of the lists of a Markdown text, with the indented lines below them."""
     found: list[ListItem] = []
-    tokens = MarkdownIt("commonmark").parse(text)
-    is_numbered = False
-    for at, token in enumerate(tokens):
-        if token.level == 0 and token.type.endswith("_list_open"):
-            is_numbered = token.type == "ordered_list_open"
-        if token.type != "list_item_open" or token.level != 1 or not token.map:
-            continue
-        own = list(itertools.takewhile(lambda one: one.level > 1, tokens[at + 1 :]))
-        below = next((one.map[0] for one in own if one.level == 2 and one.type.endswith("_list_open") and one.map), token.map[1])
-        parts = [
-            _item_text(lines[one.map[0] : one.map[1]], one.info)
-            for one in own
-            if one.type == "list_item_open" and one.level == 3 and one.map
-        ]
-        words = _item_text(lines[token.map[0] : below], token.info)
-        if words or parts:
-            found.append(ListItem(text=words or parts.pop(0), parts=tuple(parts), is_numbered=is_numbered))
+    for line in text.splitlines():
+        item, is_below = _ITEM.match(line), bool(found) and line[:2] in ("  ", "\t")
+        if item and not (is_below or line.startswith("    ")):
+            found.append(ListItem(item["words"].strip(), [], line.lstrip()[0].isdigit()))
+        elif item and is_below:
+            found[-1].parts.append(item["words"].strip())
+        elif is_below and line.strip() and not found[-1].parts:
+            found[-1].text += f" {line.strip()}"
+        elif is_below and line.strip():
+            found[-1].parts[-1] += f" {line.strip()}"
     return found
-
-
-def _item_text(lines: Sequence[str], number: str) -> str:
-    """Without the marker of the item and its checkbox."""
-    words = " ".join(line.strip() for line in lines if line.strip())[len(number) + 1 :].strip()
-    return re.sub(r"^\[[ xX]\]\s+", "", words)
 
 
 # ---- the check of a plan that an agent wrote, before it is filed: phases, files, acceptance commands. Reads the project, runs nothing
@@ -303,14 +286,10 @@ def _item_text(lines: Sequence[str], number: str) -> str:
 
 MAX_FAULTS = 20
 SHOWN_CHARACTERS = 200
-_SHELL_WORDS = """
-    . : [ alias bg break case cd command continue echo eval exec exit export false fg for getopts hash if jobs kill printf pwd read readonly
-    return set shift test times trap true type ulimit umask unset until wait while {
-"""
+_SHELL_WORDS = "! . : [ cd command echo eval exec exit export false for if printf set test trap true umask unset until while {"
 BUILTINS = frozenset(_SHELL_WORDS.split())
-"""Commands and reserved words that can start a command of sh."""
+"""Common commands and reserved words of sh, which are no programs."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
-_PUNCTUATION = frozenset("();<>|&")
 
 
 def plan_faults(root: Path, text: str, old: str = "") -> tuple[str, ...]:
@@ -320,16 +299,12 @@ def plan_faults(root: Path, text: str, old: str = "") -> tuple[str, ...]:
     if not plan.phases:
         faults.insert(0, "No phase can be read: write `### Phase 1: Name [NOT STARTED]`.")
     faults += [f"Phase {phase.number} has no goal." for phase in plan.open_phases if not phase.goal]
-    faults += [*_file_faults(root, plan), *_command_faults(root, plan)]
+    new = {os.path.normpath(path) for phase in plan.phases for path in phase.new_files}
+    faults += [*_file_faults(root, plan, new), *_command_faults(root, plan, new)]
     return tuple(one_line(fault, 2 * SHOWN_CHARACTERS) for fault in faults[:MAX_FAULTS])
 
 
-def _new_files(plan: Plan) -> set[str]:
-    return {os.path.normpath(path) for phase in plan.phases for path in phase.new_files}
-
-
-def _file_faults(root: Path, plan: Plan) -> Iterator[str]:
-    new = _new_files(plan)
+def _file_faults(root: Path, plan: Plan, new: set[str]) -> Iterator[str]:
     for phase in plan.open_phases:
         for path in phase.files:
             where, name = os.path.normpath(path), one_line(path, SHOWN_CHARACTERS)
@@ -347,30 +322,22 @@ def _exists(root: Path, path: str) -> bool:
         return False
 
 
-def _command_faults(root: Path, plan: Plan) -> Iterator[str]:
-    new = _new_files(plan)
+def _command_faults(root: Path, plan: Plan, new: set[str]) -> Iterator[str]:
     commands = [(f"Phase {phase.number}", one) for phase in plan.open_phases for one in phase.accept]
     for where, command in (*commands, *(("The plan", one) for one in plan.accept)):
         shown = one_line(command, SHOWN_CHARACTERS)
+        words = shlex.shlex(command, posix=True, punctuation_chars=True)
+        words.whitespace_split = True
         try:
-            program = _program(command)
+            program = next((one for one in list(words) if one != "!" and not _ASSIGNMENT.match(one) and one.strip("();<>|&")), "")
         except ValueError as error:
             yield f"{where}: the acceptance command `{shown}` cannot be parsed: {error}."
             continue
         if not program:
             yield f"{where}: the acceptance command `{shown}` runs no program."
         elif not _is_known(root, program, new):
-            yield (
-                f"{where}: the program `{one_line(program, SHOWN_CHARACTERS)}` of the acceptance command `{shown}` is neither on PATH "
-                "nor in the project."
-            )
-
-
-def _program(command: str) -> str:
-    """The first program that it runs; empty: none. Raises `ValueError`."""
-    words = shlex.shlex(command, posix=True, punctuation_chars=True)
-    words.whitespace_split = True
-    return next((word for word in list(words) if word != "!" and not _ASSIGNMENT.match(word) and not _PUNCTUATION.issuperset(word)), "")
+            name = one_line(program, SHOWN_CHARACTERS)
+            yield f"{where}: the program `{name}` of the acceptance command `{shown}` is neither on PATH nor in the project."
 
 
 def _is_known(root: Path, program: str, new: set[str]) -> bool:

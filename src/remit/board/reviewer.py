@@ -39,7 +39,6 @@ class Change:
     files: list[str] = field(default_factory=list)
     commits: list[str] = field(default_factory=list)
     """Abbreviated hash and subject, newest first."""
-    not_seen: list[str] = field(default_factory=list)
 
 
 @agent("reviewer", effects=("read", "write"), acts_on={"write_to": "path"}, requires_artifacts=True, workspace="shared")
@@ -53,35 +52,26 @@ async def reviewer(
     **more: Any,
 ) -> dict[str, Any]:
     """Review a path, or the commits of a task, with `coder.review_code`; the report lists findings and what was not checked."""
-    ctx.progress("Looking for the change")
     stop_at = time.monotonic() + max(1.0, min(60.0, ctx.remaining / 4))
-    if number is not None:
-        change = await off_loop(change_of_task, ctx.workspace, number, stop_at)
-    else:
-        change = await off_loop(change_of_path, ctx.workspace, path, stop_at)
-    review = None
+    of_task = number is not None
+    change = await off_loop(change_of_task if of_task else change_of_path, ctx.workspace, number if of_task else path, stop_at)
+    review, body = None, ""
     if change.files:
         ctx.progress(f"Reviewing {change.what}")
         seconds = max(1.0, min(REVIEW_SECONDS, ctx.remaining - REPORT_SECONDS))
         asked = {"path": change.files, **({"since": change.since} if change.since else {})}
         review = await ctx.delegate("coder.review_code", parameters=asked, timeout=seconds)
-    data = review.data if review is not None and isinstance(review.data, dict) else {"verdict": "nothing to review", "findings": []}
-    body = ""
-    if review is None:
-        change.not_seen.append("Changed lines: there was no change to look at.")
-    else:
         report = next((one for one in review.artifacts if one.path.endswith(".md")), None)
         body = (await read(ctx, report.path) if report is not None else "").partition("\n")[2].strip()  # without its own title
-        if not body:
-            change.not_seen.append(f"The change: {one_line(review.errors[0].message if review.errors else review.summary, 300)}")
-    title = title_of(ctx, task) if number is not None else f"`{path or '.'}`"
+    data = review.data if review is not None and isinstance(review.data, dict) else {"verdict": "nothing to review", "findings": []}
+    title = title_of(ctx, task) if of_task else f"`{path or '.'}`"
     text = "\n".join(_report(title, number, focus, change, body)) + "\n"
     place = await put(ctx, text, write_to, "review.md", "report", f"Review: {data.get('verdict', 'not complete')}.")
-    data = {**data, "report": place, "notLookedAt": [*change.not_seen, *data.get("notChecked", [])]}
+    data, what = {**data, "report": place}, change.what.replace("`", "")
     if review is None:
-        return complete(f"Review of {_plain(change.what)}: nothing to review. No changed file was found.", data=data)
-    summary = f"Reviewed: {_plain(change.what)}. {review.summary}"
-    returned = {**review.forwarded(), "summary": one_line(summary, SUMMARY_LENGTH), "artifacts": [], "data": data}
+        return complete(f"Review of {what}: nothing to review. No changed file was found.", data=data)
+    summary = one_line(f"Reviewed: {what}. {review.summary}", SUMMARY_LENGTH)
+    returned = {**review.forwarded(), "summary": summary, "artifacts": [], "data": data}
     return returned if body else {**returned, "status": "partial"}
 
 
@@ -93,20 +83,16 @@ REVIEWER: FunctionAgent = reviewer
 
 def change_of_task(workspace: Path, number: int, stop_at: float) -> Change:
     """All commits whose subject begins with `task N`, as one change of the files they touch, up to the working tree."""
+    change = Change(what=f"the commits of task {number}")
     try:
         git = open_to_read(workspace, stop_at)
         commits = task_commits(git, number)
     except GitFailed:
-        return Change(what=f"task {number}", not_seen=["The commits of the task: there is no git repository with commits here."])
-    change = Change(what=f"the commits of task {number}", commits=[f"{one[:9]} {subject}" for one, subject in commits])
-    if not commits:
-        change.not_seen.append(f"A change: no commit has a subject that begins with `task {number}`.")
         return change
-    touched = {path for one, _ in commits for path in _names(git, "diff-tree", "--root", "-r", "-m", "--no-commit-id", "--relative", one)}
-    change.since = _parent(git, commits[-1][0])
-    change.files = _without_board(touched)
-    if not change.files:
-        change.not_seen.append("A change: the commits of the task touch only files of the board.")
+    if commits:
+        change.commits = [f"{one[:9]} {subject}" for one, subject in commits]
+        touched = (_names(git, "diff-tree", "--root", "-r", "-m", "--no-commit-id", "--relative", one) for one, _ in commits)
+        change.since, change.files = _parent(git, commits[-1][0]), _without_board({path for paths in touched for path in paths})
     return change
 
 
@@ -152,14 +138,9 @@ def _parent(git: Git, commit: str) -> str:
 def _inside(workspace: Path, path: str) -> str:
     """From the top of the workspace; empty: all of it. Raises `Misused`."""
     inside = path_inside(workspace, path)
-    if inside is None:
-        raise Misused(f"{path} leads out of the project.", advice="Name a folder or file inside it.")
-    if not (workspace / inside).exists():
+    if inside is None or not (workspace / inside).exists():
         raise Misused(f"There is no {path} in the project.", advice="Name a folder or file inside it.")
     return "" if inside == "." else inside
-
-
-# ---- the report
 
 
 def _report(title: str, number: int | None, focus: str, change: Change, body: str) -> Iterator[str]:
@@ -169,10 +150,5 @@ def _report(title: str, number: int | None, focus: str, change: Change, body: st
     yield f"- **Reviewed**: {markdown_line(change.what)}"
     yield "- **Made by**: the reviewer that comes with remit, with `coder.review_code`."
     yield from (f"- **Commit**: {markdown_line(one)}" for one in change.commits[:MAX_LISTED])
-    yield from ("", body) if body else ()
+    yield from ("", body or "There was no change to look at, or the review did not end.")
     yield from ("", "## What was not looked at", "", "- Whether it does what it should: that takes a reader.")
-    yield from (f"- {markdown_line(one)}" for one in dict.fromkeys(change.not_seen))
-
-
-def _plain(text: str) -> str:
-    return text.replace("`", "")

@@ -1,7 +1,7 @@
 """`state.json`: parsed into a `State` and written back. Unknown keys are kept; damage is reported with its location, never guessed."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -9,18 +9,18 @@ from pydantic_core import from_json, to_json
 from remit.board.task import SCHEMA_VERSION, PlanVersion, Priority, State, Task, TaskArtifact, slug_of, status_of
 from remit.core.errors import Misused, Unavailable
 
-_LATER = (
-    "started", "completed", "last_updated", "blocking_reason", "plan_path", "session_id", "completion_summary", "complexity", "source",
-)  # fmt: skip
-"""Texts that are omitted if empty."""
 DRAWN = "_todo_sha256"
 """Key of the hash of the last drawn TODO.md."""
-_STATE_KEYS = frozenset(
-    {
-        "_schema_version", "_last_updated", "next_project_number", "active_projects", "completed_projects", "recent_activities",
-        "_todo_texts", DRAWN,
-    }
-)  # fmt: skip
+_STATE_KEYS = frozenset({
+    "_schema_version", "_last_updated", "next_project_number", "active_projects", "completed_projects", "recent_activities",
+    "_todo_texts", DRAWN,
+})  # fmt: skip
+_RENAMED = {"number": "project_number", "slug": "project_name", "lines": "todo_lines"}
+"""Fields of a task with another key in an entry."""
+_ALWAYS = frozenset({
+    "number", "slug", "title", "type", "status", "priority", "language", "description", "effort", "dependencies", "created", "artifacts",
+})  # fmt: skip
+"""Fields that are written even if empty."""
 _NO_NAME = frozenset("/\\\0\n")
 """Characters that a slug must not contain, as it names a folder in specs/."""
 
@@ -32,34 +32,22 @@ class BadEntry(Misused):
 
 
 def task_to_entry(task: Task) -> dict[str, Any]:
-    more = {
-        **{key: getattr(task, key) for key in _LATER},
-        "plan_versions": [
-            {"version": one.version, "path": one.path, "created": one.created, "reason": one.reason, **one.extra}
-            for one in task.plan_versions
-        ],
-        "accept": list(task.accept),
-        "parent": task.parent,
-        "todo_lines": list(task.lines),
-    }
-    return {
-        "project_number": task.number,
-        "project_name": task.slug,
-        "title": task.title,
-        "type": task.type,
-        "status": task.status.value,
-        "priority": task.priority.value,
-        "language": task.language,
-        "description": task.description,
-        "effort": task.effort,
-        "dependencies": list(task.dependencies),
-        "created": task.created,
-        "artifacts": [
-            {"type": one.type, "path": one.path, **({"summary": one.summary} if one.summary else {}), **one.extra} for one in task.artifacts
-        ],
-        **{key: value for key, value in more.items() if value},
-        **task.extra,
-    }
+    entry = {}
+    for name in _FIELDS:
+        value = getattr(task, name)
+        if value or name in _ALWAYS:
+            entry[_RENAMED.get(name, name)] = list(map(_plain, value)) if isinstance(value, tuple) else value
+    return entry | dict(task.extra)
+
+
+def _plain(value: Any) -> Any:
+    """An artifact or plan version as an object, with its own keys behind the others."""
+    if not isinstance(value, TaskArtifact | PlanVersion):
+        return value
+    known = {one.name: getattr(value, one.name) for one in fields(value) if one.name != "extra"}
+    if isinstance(value, TaskArtifact) and not value.summary:
+        del known["summary"]
+    return known | dict(value.extra)
 
 
 def entry_to_task(entry: Any) -> Task:
@@ -139,16 +127,16 @@ def _tasks_of(entries: list[Any]) -> tuple[Task, ...]:
 def _artifact_of(value: Any, _key: str) -> TaskArtifact:
     if isinstance(value, str):
         return TaskArtifact(type="research" if "/reports/" in value else "implementation", path=value)
-    known, extra = _with_path(value, "an artifact", ("type", "summary"))
+    known, extra = _with_path(value, "an artifact", "type", "summary")
     return TaskArtifact(**{**known, "type": known["type"] or "data"}, extra=extra)
 
 
 def _plan_version_of(value: Any, _key: str) -> PlanVersion:
-    known, extra = _with_path(value, "a plan version", ("created", "reason"))
+    known, extra = _with_path(value, "a plan version", "created", "reason")
     return PlanVersion(version=_number(extra.pop("version", None), "version"), **known, extra=extra)
 
 
-def _with_path(value: Any, what: str, texts: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
+def _with_path(value: Any, what: str, *texts: str) -> tuple[dict[str, str], dict[str, Any]]:
     """The path and these texts, and the other keys."""
     if not isinstance(value, Mapping) or not isinstance(value.get("path"), str):
         raise BadEntry(f"{what} is an object with a path")
@@ -193,10 +181,10 @@ def _kind(value: Any) -> str:
     return {dict: "an object", list: "a list", str: "a text", bool: "true or false"}.get(type(value), "a number")
 
 
+_FIELDS = [one.name for one in fields(Task) if one.name != "extra"]
 _READERS: Mapping[str, tuple[str, _Reader]] = {
-    **{key: (key, _text) for key in ("title", "type", "language", "description", "effort", "created", *_LATER)},
+    **{_RENAMED.get(name, name): (name, _text) for name in _FIELDS},
     "project_number": ("number", _number),
-    "project_name": ("slug", _text),
     "status": ("status", lambda value, key: status_of(_text(value, key))),
     "priority": ("priority", _priority),
     "dependencies": ("dependencies", _several(_number)),

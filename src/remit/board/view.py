@@ -2,7 +2,7 @@
 
 `cli.board` shows it in a terminal, `board.picture` draws it to a file."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -12,9 +12,8 @@ from remit.board.board import Board
 from remit.board.claims import Holder, holders
 from remit.board.state_file import task_to_entry
 from remit.board.task import ENDED, IN_PROGRESS, Priority, State, Status, Task, status_of
-from remit.core.cycles import shortest_cycle
 
-# ---- dependencies that are met or not, ready tasks. Pure
+# ---- dependencies that are met or not. Pure
 
 
 NEXT: Mapping[Status, str] = {
@@ -27,7 +26,6 @@ NEXT: Mapping[Status, str] = {
     Status.REVISED: "implement",
     Status.IMPLEMENTING: "implement",
     Status.PARTIAL: "implement",
-    Status.ABANDONED: "task --recover",
 }
 """The next command for a task with that status."""
 
@@ -68,10 +66,6 @@ class Graph:
     def unmet(self, task: Task) -> tuple[int, ...]:
         return tuple(number for number in task.dependencies if not self.is_met(number))
 
-    def is_ready(self, task: Task) -> bool:
-        """Whether it can start now: open, not blocked, not in progress, and all dependencies completed."""
-        return task.status not in ENDED | IN_PROGRESS and task.status is not Status.BLOCKED and not self.unmet(task)
-
 
 def graph_of(state: State, archived: Mapping[int, Status] | None = None) -> Graph:
     parts: dict[int, list[int]] = {}
@@ -85,14 +79,6 @@ def graph_of(state: State, archived: Mapping[int, Status] | None = None) -> Grap
     )
 
 
-def next_command(task: Task) -> str:
-    """The command to type next; empty if there is nothing to do."""
-    verb = NEXT.get(task.status)
-    if task.status is Status.BLOCKED:
-        verb = "implement" if task.has_plan else "plan" if task.reports else "research"
-    return f"remit {verb} {task.number}" if verb else ""
-
-
 def review_verdict(task: Task) -> str:
     """The result of its last review: `review: 2 high, 1 low`; empty: no review, or only prose."""
     last = next((one for one in reversed(task.artifacts) if one.type == "review"), None)
@@ -100,13 +86,6 @@ def review_verdict(task: Task) -> str:
     if not isinstance(found, Mapping):
         return ""
     return f"review: {', '.join(f'{number} {severity}' for severity, number in found.items()) or 'no findings'}"
-
-
-def closing(tasks: Iterable[Task], number: int, dependencies: Collection[int]) -> tuple[int, ...]:
-    """The cycle that task `number` would close with these dependencies; empty: none."""
-    after: dict[int, Sequence[int]] = {task.number: task.dependencies for task in tasks}
-    after[number] = tuple(dependencies)
-    return shortest_cycle(number, after, after)
 
 
 # ---- the view
@@ -141,8 +120,6 @@ class View:
     project: str = ""
     """Name of the project's folder."""
     exists: bool = True
-    is_chosen: bool = False
-    """Whether a filter omitted some."""
 
     def group(self, state: TaskState) -> list[Task]:
         return [task for task in self.tasks if self.states[task.number] is state]
@@ -156,7 +133,8 @@ class View:
 
     def next_command(self, task: Task) -> str:
         """The command to type for it now; empty while it runs, waits or is done."""
-        return next_command(task) if self.states[task.number] in (TaskState.READY, TaskState.STOPPED) else ""
+        verb = NEXT.get(task.status) if self.states[task.number] in (TaskState.READY, TaskState.STOPPED) else ""
+        return f"remit {verb} {task.number}" if verb else ""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -209,7 +187,7 @@ def chosen(view: View, status: str) -> View:
     states = {word.lower() for word in words} & ({*TaskState} - {TaskState.BLOCKED})
     statuses = {status_of(word) for word in words if word.lower() not in states}
     tasks = tuple(task for task in view.tasks if view.states[task.number] in states or task.status in statuses)
-    return replace(view, tasks=tasks, is_chosen=True)
+    return replace(view, tasks=tasks)
 
 
 def _state_of(task: Task, graph: Graph, working: Collection[int], archived: Collection[int]) -> TaskState:

@@ -12,7 +12,6 @@ import errno
 import hashlib
 import json
 import os
-import shutil
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,9 +21,8 @@ from typing import Any
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.protected_paths import Protection, protection_of
 from remit.system.beneath import resolve_inside
-from remit.system.files import write_beside
+from remit.system.files import sync_folder, write_all, write_beside
 
-LARGEST_BYTES = 256 << 20
 NOTHING = ""
 """As a hash: no file."""
 JOURNAL = "journal.json"
@@ -75,9 +73,9 @@ def write(folder: Path, root: Path, pieces: Sequence[Piece], moves: Mapping[str,
         steps = [_stage(folder, root, str(number), piece, stamp) for number, piece in enumerate(pieces)]
         entry = {"format": 1, "pieces": steps, "moves": list(moves.items())}
         write_synced(folder / "journal.new", json.dumps(entry).encode(), None)
-        _sync(folder)  # the staged names are on disk before the journal can be
+        sync_folder(folder)  # the staged names are on disk before the journal can be
         os.rename(folder / "journal.new", journal)
-        _sync(folder)
+        sync_folder(folder)
     except OSError as error:
         if not journal.exists():
             raise _cannot(root, error, "nothing was changed") from error
@@ -88,8 +86,11 @@ def write(folder: Path, root: Path, pieces: Sequence[Piece], moves: Mapping[str,
 def finish(folder: Path, root: Path, *, is_fresh: bool = False) -> tuple[str, ...]:
     """Put the remaining files of a journal in place. Idempotent, also after a crash."""
     raw = read_or_none(folder / JOURNAL)
-    entry = {"moves": (), "pieces": ()} if raw is None else _parse_journal(raw, folder)
-    if raw is not None and not is_fresh:
+    if raw is None:
+        _empty(folder)
+        return ()
+    entry = _parse_journal(raw, folder)
+    if not is_fresh:
         _check_journal(folder / JOURNAL, root, entry)
     notices: list[str] = []
     try:
@@ -181,7 +182,7 @@ def _put(root: Path, step: dict[str, Any], staged: Path) -> None:
     before = staged.stat()
     for _ in range(_TRIES):
         try:
-            _put_once(step, staged, target)
+            _put_once(staged, target)
             break
         except (FileNotFoundError, FileExistsError):  # an editor saves by renaming: the file may vanish in between
             continue
@@ -199,31 +200,14 @@ def _put(root: Path, step: dict[str, Any], staged: Path) -> None:
             )
 
 
-def _put_once(step: dict[str, Any], staged: Path, target: Path) -> None:
+def _put_once(staged: Path, target: Path) -> None:
     from remit.system.edits import exchange, name_new  # ctypes is slow to import, and most commands only read
 
-    try:
-        if not target.exists():
-            name_new(staged, target)
-            return
+    if target.exists():
         if exchange(staged, target):
             return
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-    # Names cannot be exchanged here, or the target is on another disk. `staged` is removed last: its presence means that this is not done.
-    found = read_or_none(target)
-    if hash_of(found) != step["new"]:
-        if found is not None:
-            _displaced_at(staged).unlink(missing_ok=True)
-            try:
-                os.link(target, _displaced_at(staged))  # an editor may still be writing to it
-            except OSError:  # another disk, or one without links
-                shutil.copyfile(target, _displaced_at(staged))
-        beside = target.with_name(f".{target.name}.remit-{os.getpid()}.tmp")
-        write_synced(beside, staged.read_bytes(), stat.S_IMODE(staged.stat().st_mode))
-        os.replace(beside, target)
-    staged.unlink()
+        os.rename(target, _displaced_at(staged))  # names cannot be exchanged on this disk
+    name_new(staged, target)
 
 
 def _keep_displaced(root: Path, step: dict[str, Any], staged: Path) -> list[str]:
@@ -234,10 +218,7 @@ def _keep_displaced(root: Path, step: dict[str, Any], staged: Path) -> list[str]
         return []
     if hash_of(data) != step["expected"]:
         kept = write_beside(_target(root, step["path"]).parent, step["kept_as"], data)
-        try:
-            os.replace(displaced, kept)  # the file itself: an editor may still be writing to it
-        except OSError:  # another disk
-            displaced.unlink()
+        os.replace(displaced, kept)  # the file itself: an editor may still be writing to it
         return [f"{step['path']} was changed by another program while it was written: that version is kept as {kept.name}."]
     if step["displaced_to"]:
         _make_folders((root / step["displaced_to"]).parent)
@@ -278,11 +259,8 @@ def read_or_none(path: Path) -> bytes | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         with os.fdopen(descriptor, "rb") as opened:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise OSError(errno.EINVAL, "it is not a file")
-            if found.st_size > LARGEST_BYTES:
-                raise OSError(errno.EFBIG, f"it has more than {LARGEST_BYTES >> 20} MiB")
             return opened.read()
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -297,9 +275,7 @@ def write_synced(path: Path, data: bytes, mode: int | None) -> None:
     try:
         if mode is not None:
             os.fchmod(descriptor, mode)
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+        write_all(descriptor, data)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -316,20 +292,12 @@ def _target(root: Path, path: str) -> Path:
 def _make_folders(folder: Path) -> None:
     if not folder.is_dir():
         folder.mkdir(parents=True, exist_ok=True)
-        _sync(folder.parent)
+        sync_folder(folder.parent)
 
 
 def _sync_all(folders: Iterable[Path]) -> None:
     for folder in sorted(set(folders)):
-        _sync(folder)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync_folder(folder)
 
 
 def _cannot(root: Path, error: OSError, then: str) -> Unavailable:

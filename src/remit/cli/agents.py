@@ -1,4 +1,4 @@
-"""`remit agents`: list the agents of the project, show one, write a first agent file, find installed coding agents."""
+"""`remit agents` and `remit roles`: list and show agents and roles, write their files, find installed coding agents."""
 
 import asyncio
 import json
@@ -9,9 +9,9 @@ from typer import Argument, Option
 
 from remit.agents.coding.detect import DetectedAgent, KnownAgent, detect
 from remit.agents.definition import Definition, Kind
-from remit.agents.role_bindings import why_unavailable
+from remit.agents.role_bindings import role_info, role_infos, why_unavailable
 from remit.cli import completion
-from remit.cli.delegate import advice_for_unknown, only_served
+from remit.cli.delegate import advice_for_unknown, close_match
 from remit.cli.exits import Exit
 from remit.cli.init import agent_lines, write_settings
 from remit.cli.project import NO_MCP, Project, has_mcp
@@ -22,47 +22,27 @@ from remit.core.errors import Misused
 from remit.system.trust import create_approved
 
 HOW_TO_START = """\
-This project has no agents of its own yet. A Python function can be one, in .remit/agents/hello.py:
-
-    from remit import agent
-
-    @agent("hello")
-    async def hello(name: str) -> str:
-        return f"Hello, {name}."
-
-Call it: remit delegate hello name=Ada
-
-A coding agent, or any command, needs a few lines in remit.toml:
+This project has no agents of its own yet. A Python function can be one, in .remit/agents/hello.py: `from remit import agent`, and
+`@agent("hello")` above it. A coding agent, or any command, needs a few lines in remit.toml:
 
     [agents.claude]
     kind = "claude"
-    allow = ["read", "search", "edit"]
 
-Call it: remit delegate claude "Say what this project does"
+Call them: remit delegate hello name=Ada, remit delegate claude "Say what this project does"
 
-`remit agents new NAME` writes an agent file for a language model.
-
-`remit init` finds installed coding agents and writes their lines."""
+`remit init` finds installed coding agents and writes their lines; `remit agents new NAME` writes an agent file for a language model."""
 PURPOSE = "Answers questions about this project by looking at its files."
 TEMPLATE = """\
 ---
 description: {description}
-# Language model: provider:name, a name of [models] in remit.toml, or a list of them (the next one when one fails).
 # Default: `model` in remit.toml, or REMIT_MODEL.
 # model: anthropic:claude-sonnet-5
-# Agents, or single operations, that it may delegate to. It can reach nothing else.
-# Default: worker, researcher and coder. `remit agents` lists all.
+# Agents, or single operations, that it may delegate to. Default: worker, researcher and coder.
 tools: worker.read_file, worker.list_files, worker.search_files
 remit:
   kind: model
   timeout: 600                  # seconds
   # requests: 20                # requests to the model in one delegation, at most
-  # requires_artifacts: true    # it must write a file: add worker.write_file to tools
-  # languages: [python]         # which languages of tasks it is for
-  # output_schema:              # schema of its data: JSON schema, or the path of a .json file in the project
-  #   type: object
-  #   properties: {{ findings: {{ type: array, items: {{ type: string }} }} }}
-  #   required: [findings]
 ---
 You are {name}, an agent of this project. Your purpose: {purpose}
 
@@ -96,7 +76,7 @@ def agents(
     if detect:
         return detect_agents(project, write=write, yes=yes)
     directory = project.directory
-    known = [*directory.specs(), *only_served(project.root, directory.names())]
+    known = directory.specs()
     specs = sorted(known, key=rank) if name is None else _named(name, known, project)
     documents = [
         agent_document(spec, *_timeouts(spec, project))
@@ -204,28 +184,23 @@ def new(
     _check_name(name, project)
     purpose = " ".join(description.split()) or PURPOSE
     text = TEMPLATE.format(name=name, description=json.dumps(purpose, ensure_ascii=False), purpose=purpose)
-    place = write_agent_file(project, name, text)
+    file = project.folder / "agents" / f"{name}.md"
+    place = project.inside(str(file))
+    try:
+        create_approved(project.root, file, text.encode())
+    except FileExistsError:
+        raise Misused(f"{place} exists already.", advice="Edit that file, or choose another name.") from None
     lines = f'Written: {place}\nLook at it     remit agents {name}\nAsk it         remit delegate {name} "Say what this project does"'
     if not project.settings.model:
         lines += '\nIt has no model yet: write model = "anthropic:claude-sonnet-5" (or openai:…, ollama:…) at the top of remit.toml.'
     return project.answer({"name": name, "written": place}, lines)
 
 
-def write_agent_file(project: Project, name: str, text: str) -> str:
-    """Create an approved file in `.remit/agents` and return its path in the project."""
-    place = project.folder / "agents" / f"{name}.md"
-    try:
-        create_approved(project.root, place, text.encode())
-    except FileExistsError:
-        raise Misused(f"{project.inside(str(place))} exists already.", advice="Edit that file, or choose another name.") from None
-    return project.inside(str(place))
-
-
 def _check_name(name: str, project: Project) -> None:
     if name in ROLES:
         raise Misused(
             f"{name!r} is a role of the board, which needs more than this first file.",
-            advice=f"`remit roles {name} --write` writes the file of the role, to be edited.",
+            advice=f"`remit roles {name}` prints the file of the role: save it in .remit/agents, and edit it.",
         )
     if name in ("new", "readme") or name.startswith("_") or "." in name:
         raise Misused(f"{name!r} cannot be the name of an agent file.", advice="Choose a name without a dot or a leading underscore.")
@@ -274,3 +249,39 @@ def _print_detected(found: "Sequence[DetectedAgent]", missing: "Sequence[KnownAg
         say(f"Not found: {known.name}; {known.install}")
     if found and not has_mcp():
         say(f"\n{NO_MCP}; then add delegates = true to each.")
+
+
+# ---- roles
+
+
+HOW_TO_BIND = """
+Bind one       [roles] in remit.toml: planner = "claude" (an agent of `remit agents`), "model" (the project's), or "built-in"
+Replace one    remit roles planner > .remit/agents/planner.md, then edit and approve it: remit trust"""
+
+
+def roles(
+    project: Project, name: Annotated[str | None, Argument(metavar="NAME", help="Print the file of this role, to be edited.")] = None
+) -> Exit:
+    """List the roles of the board: the purpose of each, which agent carries it out here, and why."""
+    directory = project.directory
+    if name is None:
+        found, problems = [one.to_dict() for one in role_infos(directory)], directory.problems
+        return project.answer({"roles": found, "problems": problems}, lambda: _print_roles(found, problems))
+    role = role_info(directory, name) if name in ROLES else None
+    if role is None:
+        advice = close_match(name, ROLES) or f"There are {', '.join(ROLES)}, unless the setting builtin_agents leaves them out."
+        raise Misused(f"There is no role named {name!r}.", code="INVALID_TARGET", advice=advice)
+    text = None if role.file is None else role.file.read_text(encoding="utf-8", errors="replace")
+    return project.answer({**role.to_dict(), "text": text}, None if text is None else text.rstrip("\n"))
+
+
+def _print_roles(found: list[dict[str, str]], problems: list[str]) -> None:
+    if found:
+        say_table(
+            [{"role": one["name"], "carried out by": one["carried_by"], "because": one["because"]} for one in found], shrinking=("because",)
+        )
+    if advice := next((one["advice"] for one in found if one["advice"]), ""):
+        say(f"\n{advice}")
+    say(HOW_TO_BIND)
+    for problem in problems:
+        say_aside(f"! {problem}")

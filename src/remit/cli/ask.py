@@ -1,38 +1,52 @@
-"""`remit ask`: send one message to the assistant. Its answer streams to stdout, its delegations are shown on stderr."""
+"""`remit ask` and `remit chat`: talk with the assistant. Its answer streams to stdout, its delegations are shown on stderr."""
 
 import asyncio
 import contextlib
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from typer import Argument, Option
 
 from remit.app import Remit
-from remit.builtin.assistant.conversations import Conversations
+from remit.builtin.assistant.conversations import Conversations, export_text
 from remit.builtin.assistant.stream import PAUSE, message_parameters
 from remit.cli import arguments
 from remit.cli.arguments import Timeout
 from remit.cli.events import SpendingTotal, Watch, spent_by
 from remit.cli.exits import Exit, exit_of_return
-from remit.cli.live import INTERRUPTS, Lines, Show, Silence, await_return, report_dead_work
+from remit.cli.live import INTERRUPTS, Lines, Show, await_result, report_dead_work
 from remit.cli.project import Project
-from remit.cli.render import MARKS, console, count, duration, error_console, harmless, one_line, put, say_aside, short
+from remit.cli.render import (
+    MARKS,
+    advice_lines,
+    console,
+    count,
+    duration,
+    error_console,
+    harmless,
+    one_line,
+    put,
+    report,
+    say,
+    say_aside,
+    short,
+)  # fmt: skip
 from remit.cli.results import print_return
 from remit.cli.tree import LiveTree
 from remit.core.agents import ASSISTANT
 from remit.core.context import Handle
-from remit.core.errors import Misused
+from remit.core.errors import Misused, RemitError, Unavailable
 from remit.core.events import Event, EventKind
 from remit.core.record import Record
 from remit.core.result import Return
 from remit.core.states import State
 from remit.core.text import list_some
 from remit.system.liveness import below
+from remit.system.packages import need
 
 Model = Annotated[str | None, Option("--model", metavar="MODEL", help="Use this model: provider:name, or NAME of \\[models.NAME].")]
 OneConversation = Annotated[
@@ -46,7 +60,7 @@ Latest = Annotated[bool, Option("--continue", help="Continue the latest conversa
 VOID = "The text above is discarded: another model starts again."
 
 
-class Plain:
+class Plain(Show):
     """For programs and terminals without colours: text goes to stdout as it arrives, everything else to `aside`."""
 
     def __init__(self, aside: Show, write: Callable[[str], None]) -> None:
@@ -54,12 +68,12 @@ class Plain:
         self._write = write
         self._last = ""
 
-    def __enter__(self) -> "Plain":
+    def __enter__(self) -> Self:
         self._aside.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._aside.__exit__(kind, error, trace)
+    def __exit__(self, *raised: object) -> None:
+        self._aside.__exit__(*raised)
         if self._last and not self._last.endswith("\n"):
             self._write("\n")
 
@@ -117,10 +131,10 @@ async def _ask(project: Project, message: str, conversation: str | None, setting
     async with project.open(settings=settings, **options) as remit:
         await report_dead_work(remit)
         if project.as_json:
-            output = Plain(Silence(), lambda _: None)
+            output = Plain(Show(), lambda _: None)
         else:  # text on stdout; delegations on stderr, as a live tree if stdout is not that terminal
             output = Plain(LiveTree() if error_console().is_terminal and not console().is_terminal else Lines(), to_stdout)
-        answer = await answer_to(remit, message, output, conversation=conversation, timeout=timeout, signals=HANGING_UP)
+        answer = await answer_to(remit, message, output, conversation=conversation, timeout=timeout)
         code = Exit.INTERRUPTED if answer.was_interrupted else exit_of_return(answer.result)
         return project.answer(answer.to_dict, lambda: _conclude(remit, answer), code)
 
@@ -196,68 +210,50 @@ def print_ending(answer: Answer, root: Path, how_to_go_on: str) -> None:
         put(how_to_go_on, style="dim")
 
 
-async def answer_to(
-    remit: Remit,
-    message: str,
-    output: Plain,
-    *,
-    conversation: str | None = None,
-    timeout: float | None = None,
-    signals: Sequence[signal.Signals] = INTERRUPTS,
-    stop: asyncio.Event | None = None,
-) -> Answer:
-    """Ask, show progress, and wait. The first of `signals`, or `stop`, stops the whole tree; the answer is the text until then."""
+async def answer_to(remit: Remit, message: str, output: Plain, *, conversation: str | None = None, timeout: float | None = None) -> Answer:
+    """Ask, show progress, and wait. A signal stops the whole tree; the answer is the text until then."""
     remit.directory.specs()  # loaded before the timeout of the message starts
     handle = await remit.start(ASSISTANT, parameters=message_parameters(message, conversation), timeout=timeout)
-    heard = _SpokenHandle(handle, output)
-    heeded = [one for one in signals if stop is None and signal.getsignal(one) is not signal.SIG_IGN]
-    outcome = await await_return(remit, heard, output, heeded, stop)
+    words = _Words(output)
+    signals = [one for one in HANGING_UP if signal.getsignal(one) is not signal.SIG_IGN]
+    result, was_interrupted = await await_result(remit, lambda: [handle.session_id], words.heard(handle), output, signals=signals)
     records = below(await remit.tree(handle.session_id), handle.session_id)
     return Answer(
-        result=outcome.result,
-        text=heard.text,
+        result=result,
+        text="".join(words.said).strip("\n"),
         records=records,
         spent=spent_by(records, remit.settings),
-        conversation=conversation or heard.conversation,
-        was_interrupted=outcome.was_interrupted,
+        conversation=conversation or words.conversation,
+        was_interrupted=was_interrupted,
     )
 
 
-class _SpokenHandle:
-    """A handle that forwards text to the output until it returns."""
+class _Words:
+    """The text of an answer, passed to the output as it arrives."""
 
-    def __init__(self, handle: Handle, output: Plain) -> None:
-        self._handle = handle
+    def __init__(self, output: Plain) -> None:
         self._output = output
-        self._said: list[str] = []
         self._replied = 0
         """Number of chunks that belong to complete replies."""
+        self.said: list[str] = []
         self.conversation = ""
 
-    @property
-    def session_id(self) -> str:
-        return self._handle.session_id
-
-    @property
-    def text(self) -> str:
-        return "".join(self._said).strip("\n")
-
-    async def result(self) -> Return:
-        async for event in self._handle.stream():
+    async def heard(self, handle: Handle) -> Return:
+        async for event in handle.stream():
             if event.kind is EventKind.DATA:
                 self._hear(event.body.get("chunk"))
-        return await self._handle.result()
+        return await handle.result()
 
     def _hear(self, chunk: Any) -> None:
         match chunk:
             case {"restart": True}:
-                del self._said[self._replied :]
+                del self.said[self._replied :]
                 self._output.void()
             case {"conversation": str(conversation)}:
                 self.conversation = conversation
             case {"text": str(text)}:
-                self._said.append(text)
-                self._replied = len(self._said) if text == PAUSE else self._replied
+                self.said.append(text)
+                self._replied = len(self.said) if text == PAUSE else self._replied
                 self._output.hear(text)
 
 
@@ -279,3 +275,75 @@ def closing_line(remit: Remit, answer: Answer) -> str:
     parts = [model_name(remit), duration(answer.result.metadata.duration_seconds), answer.spent.words()]
     parts += [count(len(answer.delegations), "delegation")] if answer.delegations else []
     return " · ".join(filter(None, [*parts, answer.conversation]))
+
+
+# ---- chat
+
+
+def chat(project: Project, model: Model = None, conversation: OneConversation = None, latest: Latest = False) -> Exit:
+    """Talk with the assistant: it streams its words and shows its delegations. `/new` starts a new conversation, Ctrl-D exits."""
+    if project.as_json or sys.stdin is None or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise Misused("`remit chat` needs a terminal.", advice='In a script: remit ask --continue "…"')
+    return asyncio.run(_chat(project, picked(project, conversation, latest=latest), model))
+
+
+async def _chat(project: Project, conversation: str | None, model: str | None) -> Exit:
+    need("prompt_toolkit", "models")
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.key_binding import KeyBindings
+
+    keys = KeyBindings()
+    keys.add("escape", "enter")(lambda event: event.current_buffer.newline())
+    editor: PromptSession[str] = PromptSession("› ", key_bindings=keys)
+    async with project.open(settings={} if model is None else {"model": model}) as remit:
+        await report_dead_work(remit)
+        say(f"remit chat · {model_name(remit)} · Ctrl-C stops what runs, /new starts a new conversation, Ctrl-D exits")
+        try:
+            remit.models.choice()
+        except Unavailable as error:
+            say("\n".join((error.message, *advice_lines(error.advice))))
+        while True:
+            try:
+                message = (await editor.prompt_async()).strip()
+            except KeyboardInterrupt:  # clears the line
+                continue
+            except (EOFError, OSError):  # Ctrl-D, or the terminal was closed
+                return Exit.OK
+            if message == "/new":
+                conversation = None
+            elif message:
+                conversation = await _reply(remit, message, conversation)
+
+
+async def _reply(remit: Remit, message: str, conversation: str | None) -> str | None:
+    """Print the answer to a message and return the id of the conversation."""
+    try:
+        answer = await answer_to(remit, message, Plain(Lines(), to_stdout), conversation=conversation)
+    except RemitError as error:
+        report(error, as_json=False)
+        return conversation
+    if answer.result.ok:
+        say(closing_line(remit, answer))
+    else:
+        print_ending(answer, remit.root, "The conversation is kept: your next message continues it." if answer.was_interrupted else "")
+    return answer.conversation or conversation
+
+
+# ---- conversations
+
+
+def conversations(project: Project, limit: Annotated[int, Option(min=1, help="At most this many.")] = 50) -> Exit:
+    """List the conversations with the assistant, newest first; `show` takes an ID."""
+    found = [{"id": one.conversation_id, **asdict(one)} for one in Conversations(project.root).list(limit)]
+    empty = 'There is no conversation yet. Start one: remit ask "…", or remit chat.'
+    return project.answer({"conversations": found}, None if found else empty)
+
+
+def show_conversation(
+    project: Project, conversation: Annotated[str, Argument(metavar="ID", help="Its id, the beginning or end of it, or `latest`.")]
+) -> Exit:
+    """Print a conversation as Markdown."""
+    found = Conversations(project.root).open(conversation)
+    text = export_text(found)
+    document = {"id": found.conversation_id, "title": found.title, "created": found.header.created, "text": text}
+    return project.answer(document, lambda: print(harmless(text), end=""))

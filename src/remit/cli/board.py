@@ -11,7 +11,6 @@ from typer import Argument, Option
 from remit.board.board import Board
 from remit.board.task import Priority, Status, Task
 from remit.board.view import TaskState, View, chosen, review_verdict, view_of
-from remit.cli.arguments import DryRun
 from remit.cli.completion import tasks
 from remit.cli.exits import Exit
 from remit.cli.project import Project
@@ -92,7 +91,7 @@ def print_board(view: View, *, every: bool = False) -> None:
             print(f"\n{painted(heading, f'bold {style}')}{painted(f'  {len(tasks):,}', 'dim')}")
             _print_group(view, state, tasks, every=every)
     if not view.tasks:
-        say("No task matches." if view.is_chosen else 'No tasks: remit task "TEXT" records one.')
+        say('No such tasks: remit task "TEXT" records one.')
     for notice in view.notices[:SHOWN]:
         say(notice)
 
@@ -143,9 +142,8 @@ def _waited(view: View, number: int) -> str:
 def import_(
     project: Project,
     folder: Annotated[Path | None, Argument(metavar="FOLDER", help="Default: .opencode/specs, .claude/specs or specs.")] = None,
-    dry_run: DryRun = False,
 ) -> Exit:
     """Import the TODO.md and state.json of FOLDER as the board of this project, also where they differ."""
     from remit.board.importer import import_board
 
-    return answer_outcome(project, import_board(Board(project.root), folder, dry_run=dry_run))
+    return answer_outcome(project, import_board(Board(project.root), folder))

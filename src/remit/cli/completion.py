@@ -53,14 +53,6 @@ def parameters(project: "Project", typed: dict[str, Any]) -> Iterator[tuple[str,
 
 
 @_quietly
-def flows(project: "Project", _typed: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for spec in project.directory.specs():
-        target, _, name = spec.name.partition(".")
-        if target == "flow":
-            yield name, spec.description.partition("\n")[0][:80]
-
-
-@_quietly
 def sessions(project: "Project", _typed: dict[str, Any]) -> Iterator[tuple[str, str]]:
     from remit.core.record import HistoryQuery
 

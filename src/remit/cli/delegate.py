@@ -1,12 +1,9 @@
 """`remit delegate`: hand work to an agent of the project and wait for its return."""
 
 import asyncio
-import contextlib
 import os
-import time
 from collections.abc import Collection
 from difflib import get_close_matches
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
@@ -14,22 +11,19 @@ from typer import Argument, Option
 from remit.cli import arguments, completion
 from remit.cli.arguments import Timeout, is_bare, pairs
 from remit.cli.exits import Exit, exit_of_return
-from remit.cli.live import await_return, best_show, lost_sessions, report_dead_work, wait_for_resumed
+from remit.cli.live import await_result, best_show, lost_sessions, report_dead_work, wait_for_resumed
 from remit.cli.project import Project, find_session
 from remit.cli.render import say_aside, say_json
-from remit.core.agents import BUILTIN_TARGETS, AgentSpec
-from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.core.agents import BUILTIN_TARGETS
+from remit.core.errors import Misused, Refused
 from remit.core.ids import CALLER
-from remit.core.states import Priority, priority_of
+from remit.core.states import priority_of
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
     from remit.app import Remit
-    from remit.cli.live import PendingReturn
+    from remit.core.context import Handle
 
-
-LATE_SECONDS = 5.0
-"""Seconds to wait for a return after its deadline."""
 AgentName = Annotated[
     str, Argument(metavar="AGENT", help="Its name, or a target and its operation: see `remit agents`.", autocompletion=completion.agents)
 ]
@@ -92,8 +86,6 @@ def _check_bare(agent: str, given: list[str], project: Project) -> None:
     agent, given = resolve_target(agent, given, project.directory)
     known = project.directory.find(agent)
     if known is None:
-        if _is_served(project.root):
-            return  # the server may know it
         _refuse_unknown(project, agent, project.directory)
     pairs(given, known.spec.parameters_schema if known else None)
 
@@ -152,33 +144,30 @@ async def start_and_show(project: Project, agent: str, given: list[str], options
         resumed = await report_dead_work(remit, options.get("key"))
         agent, given = resolve_target(agent, given, remit.directory)
         known = remit.directory.find(agent)
-        handle: PendingReturn | None = None
         for problem in remit.directory.problems:
             say_aside(f"! {problem}")
-        if known is None:
-            handle = await _start_on_server(remit, agent, given, options)
-            if handle is None and (fault := project.why_not_loaded(agent, remit.directory)):
-                raise Refused(fault, code="INVALID_TARGET", advice="Fix that file; `remit agents` lists what is loaded.")
-        if handle is None:
-            _print_faulty_rules(remit)
-            parameters = pairs(given, known.spec.parameters_schema if known else None)
-            handle = await remit.start(agent, parameters=parameters, **options)
+        if known is None and (fault := project.why_not_loaded(agent, remit.directory)):
+            raise Refused(fault, code="INVALID_TARGET", advice="Fix that file; `remit agents` lists what is loaded.")
+        _print_faulty_rules(remit)
+        parameters = pairs(given, known.spec.parameters_schema if known else None)
+        handle = await remit.start(agent, parameters=parameters, **options)
         return await show_return(project, remit, handle, resumed)
 
 
-async def show_return(project: Project, remit: "Remit", handle: "PendingReturn", resumed: list[str]) -> Exit:
+async def show_return(project: Project, remit: "Remit", handle: "Handle", resumed: list[str]) -> Exit:
     """Wait for the return and print it; then for what was resumed when the project was opened."""
-    outcome = await await_return(remit, handle, best_show(as_json=project.as_json))
+    show = best_show(as_json=project.as_json)
+    result, was_interrupted = await await_result(remit, lambda: [handle.session_id], handle.result(), show)
     if project.as_json:
-        say_json(outcome.result.to_dict())
+        say_json(result.to_dict())
     else:
         from remit.cli.results import print_return
 
-        print_return(outcome.result, remit.root)
-    if outcome.was_interrupted:
+        print_return(result, remit.root)
+    if was_interrupted:
         return Exit.INTERRUPTED
-    await wait_for_resumed(remit, [one for one in resumed if one != outcome.result.session_id], as_json=project.as_json)
-    return exit_of_return(outcome.result)
+    await wait_for_resumed(remit, [one for one in resumed if one != result.session_id], as_json=project.as_json)
+    return exit_of_return(result)
 
 
 def _print_faulty_rules(remit: "Remit") -> None:
@@ -193,76 +182,3 @@ def _print_faulty_rules(remit: "Remit") -> None:
     for problem in check_rules(rules.text, remit.directory.specs()):
         if problem.is_error:
             say_aside(f"! {rules.name}, {problem}")
-
-
-# ---- agents that registered with the running server of the project
-
-
-async def _start_on_server(remit: "Remit", agent: str, given: list[str], options: dict[str, Any]) -> "PendingReturn | None":
-    """Start an agent that registered with the server; only the server can run it. None if the server has no agent of this name."""
-    if CALLER in os.environ or not _is_served(remit.root):
-        return None
-    by_name = {one.name: one for one in await _served_agents(remit.root)}
-    if agent not in by_name and given and f"{agent}.{given[0]}" in by_name:
-        agent, given = f"{agent}.{given[0]}", given[1:]
-    if agent not in by_name:
-        return None
-    parameters = pairs(given, by_name[agent].parameters_schema)
-    request = {name: value for name, value in options.items() if value and name in ("key", "resume", "accept")}
-    request |= {name: options[name] * 1000 for name in ("timeout", "idle") if options.get(name)}
-    if (limits := options["budget"]) is not None:
-        request["budget"] = {kind: value for kind, value in limits.to_dict().items() if value is not None}
-    from remit.core.context import RecordedHandle
-    from remit.server.grpc_client import Client, discover
-
-    found = discover(remit.root)
-    priority = options.get("priority", Priority.NORMAL).name.lower()
-    async with (
-        Client(found.address, token=found.token) as client,
-        contextlib.aclosing(client.stream(agent, None, parameters, priority=priority, **request)) as chunks,
-    ):
-        first = await anext(chunks)
-    if first.task_id is None:
-        raise Unavailable(f"The server did not start {agent}.", advice="Its log says why.")
-    record = await remit.describe(first.task_id)
-    seconds = max(0.0, record.deadline_at - time.time()) + LATE_SECONDS
-    return RecordedHandle(remit, first.task_id, asyncio.get_running_loop().time() + seconds)
-
-
-def _is_served(folder: Path) -> bool:
-    """Whether a server of this project runs. Reads one file."""
-    from remit.server.discovery import announced
-
-    return announced(folder / ".remit" / "run") is not None
-
-
-async def _served_agents(folder: Path) -> list[AgentSpec]:
-    """Every agent of the running server; empty if no server answers."""
-    try:
-        from remit.agents.grpc.task_service import ServiceAddress, TaskService
-        from remit.agents.proto.values import dict_of
-        from remit.server.grpc_client import discover
-
-        found = discover(folder)
-        service = TaskService(ServiceAddress(address=found.address, token=lambda: found.token))
-        try:
-            listed = await service.agents()
-        finally:
-            await service.close()
-    except (RemitError, ModuleNotFoundError):
-        return []
-    return [
-        AgentSpec(
-            name=one.name,
-            description=one.description,
-            kind="registered",
-            parameters_schema=dict_of(one.parameters_schema),
-            source="the server of this project",
-        )
-        for one in listed
-    ]
-
-
-def only_served(folder: Path, known: Collection[str]) -> list[AgentSpec]:
-    """The server's agents that the project itself does not have."""
-    return [spec for spec in asyncio.run(_served_agents(folder)) if spec.name not in known] if _is_served(folder) else []

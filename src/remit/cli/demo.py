@@ -4,8 +4,6 @@ It runs on the embedded engine like any other delegation. Its claims are checked
 
 import asyncio
 import json
-import shutil
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +13,8 @@ from typing import Any
 
 from remit.agents.function import agent
 from remit.cli.exits import Exit
-from remit.cli.live import await_return, best_show, report_dead_work
+from remit.cli.install import command_here
+from remit.cli.live import await_result, best_show, report_dead_work
 from remit.cli.project import Project
 from remit.cli.render import count, duration, painted, put, say, say_aside, size
 from remit.cli.results import record_document
@@ -23,7 +22,7 @@ from remit.core.context import BlockingContext, Context
 from remit.core.record import Record
 from remit.core.request import call
 from remit.core.result import Return, Status
-from remit.runtime.harvest import SearchBounds, search
+from remit.runtime.harvest import search
 from remit.system.files import atomic_write
 
 REPORT = ".remit/demo/report.md"
@@ -32,19 +31,21 @@ STUCK_SECONDS = 3.0
 GRACE_SECONDS = 1.0
 """Longest delay of a return after its deadline."""
 MOST_FILES, MOST_GROUPS, MOST_BYTES = 3_000, 8, 2_000_000
-NEXT = {
-    "show last": "the tree with its times, evidence and return",
-    "history": "everything delegated here",
-}
-OWN_AGENT = """
+NEXT = """
+Try next
+
+  {remit} show last
+  {remit} history
+
 Your own agent: put this into .remit/agents/hello.py
 
   from remit import agent, Context
 
   @agent("hello", timeout=10)
   async def hello(ctx: Context, name: str) -> str:
-      return f"Hello, {name}, from depth {ctx.depth}."
-"""
+      return f"Hello, {{name}}, from depth {{ctx.depth}}."
+
+and call it: {remit} delegate hello name=Ada"""
 
 
 # ---- agents that work
@@ -53,7 +54,7 @@ Your own agent: put this into .remit/agents/hello.py
 @agent("demo.survey", timeout=40, workspace="none", requires_artifacts=True, description="Counts a folder and writes a report.")
 async def survey(ctx: Context, folder: str = ".") -> dict[str, Any]:
     base = (ctx.root / folder).resolve()
-    found = await asyncio.to_thread(search, base, "", SearchBounds(stop_at=time.monotonic() + 3.0))
+    found = await asyncio.to_thread(search, base, "", time.monotonic() + 3.0)
     paths = sorted((one.path for one in found.found), key=lambda path: (path.count("/"), path))[:MOST_FILES]
     groups: dict[str, list[str]] = {}
     for path in paths:
@@ -174,25 +175,27 @@ async def _demo(project: Project) -> Exit:
     settings = {"max_depth": 3, "cycles": "agent", "slots_total": 256}  # independent of the settings of the project
     async with project.open(agents=AGENTS, settings=settings, approver=None) as remit:
         await report_dead_work(remit)
-        some = search(folder, "", SearchBounds(stop_at=time.monotonic() + 1.0))
-        counted = folder if some.found or some.stopped_early else Path(__file__).parents[1]
+        some = search(folder, "", time.monotonic() + 1.0)
+        counted = folder if some.found or not some.is_whole else Path(__file__).parents[1]
         if not as_json:
             say_aside(f"A tree of agents counts {counted}. Some of them misbehave.\n")
-        outcome = await await_return(remit, await remit.start("demo.survey", folder=str(counted)), best_show(as_json=as_json))
-        records = await remit.tree(outcome.result.session_id)
-    parts = judged(folder, outcome.result, records)
+        handle = await remit.start("demo.survey", folder=str(counted))
+        show = best_show(as_json=as_json)
+        result, was_interrupted = await await_result(remit, lambda: [handle.session_id], handle.result(), show)
+        records = await remit.tree(handle.session_id)
+    parts = judged(folder, result, records)
     is_ok = all(part.ok for part in parts)
     document = {
         "ok": is_ok,
-        "session_id": outcome.result.session_id,
+        "session_id": result.session_id,
         "seconds": round(time.monotonic() - began, 3),
         "parts": [asdict(part) for part in parts],
-        "report": REPORT if outcome.result.ok else None,
-        "return": outcome.result.to_dict(),
+        "report": REPORT if result.ok else None,
+        "return": result.to_dict(),
         "tree": [record_document(record) | {"parameters": {}} for record in records],
     }
-    code = Exit.INTERRUPTED if outcome.was_interrupted else Exit.OK if is_ok else Exit.FAILED
-    return project.answer(document, lambda: _print(parts, outcome.result), code)
+    code = Exit.INTERRUPTED if was_interrupted else Exit.OK if is_ok else Exit.FAILED
+    return project.answer(document, lambda: _print(parts, result), code)
 
 
 def _print(parts: Sequence[Part], result: Return) -> None:
@@ -200,10 +203,5 @@ def _print(parts: Sequence[Part], result: Return) -> None:
     for part in parts:
         print(f"  {painted('✓', 'green') if part.ok else painted('✗', 'bold red')} {painted(part.part, 'bold')}")
         put(part.detail, "    ")
-    say(f"\nSession {result.session_id}. The report: {REPORT if result.ok else '-'}\n\nTry next")
-    script = Path(sys.executable).parent / "remit"
-    remit = "remit" if shutil.which("remit") else str(script) if script.exists() else f"{sys.executable} -I -m remit"
-    for command, about in NEXT.items():
-        put(about, f"  {remit} {command:<10}  ")
-    say(OWN_AGENT)
-    say(f"and call it: {remit} delegate hello name=Ada")
+    say(f"\nSession {result.session_id}. The report: {REPORT if result.ok else '-'}")
+    say(NEXT.format(remit=" ".join(command_here())))

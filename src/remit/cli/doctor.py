@@ -26,7 +26,7 @@ from remit.cli.render import count, harmless, painted
 from remit.core.errors import RemitError
 from remit.models.providers import LOCAL
 from remit.policy.rules import FILE
-from remit.server.discovery import announced
+from remit.server.addresses import announced
 from remit.stores import without_password
 from remit.system.artifact_files import read_bounded
 from remit.system.sandbox.probe import probe
@@ -40,14 +40,13 @@ EXTRAS = {
     "code": ("tree_sitter tree_sitter_python lizard ruff detect_secrets", "coder.analyze_code and coder.review_code"),
     "models": ("pydantic_ai", "language models: `remit ask`, model agents"),
     "local": ("xllamacpp", "running a language model on this machine"),
-    "grpc": ("grpc grpc_health grpc_reflection", "calling remote remits, and the gRPC API of `remit serve`"),
+    "grpc": ("grpc grpc_health grpc_reflection", "the gRPC API of `remit serve`, and its client"),
     "http": ("starlette uvicorn sse_starlette", "the HTTP API of `remit serve`"),
     "a2a": ("a2a", "A2A agents, as client and as server"),
     "telemetry": (
         "opentelemetry.sdk opentelemetry.exporter.otlp.proto.http opentelemetry.exporter.prometheus",
         "traces, metrics, the page for Prometheus",
     ),
-    "serve": ("cryptography", "`remit serve` with every API"),
 }
 """The modules of each extra, the main one first, and its use."""
 _PROGRAMS = (
@@ -108,8 +107,7 @@ def _print(found: Mapping[str, Sequence[Finding]]) -> None:
 
 
 def _machine() -> Iterator[Finding]:
-    yield Finding("Python", f"{platform.python_version()} at {sys.executable}")
-    yield Finding("SQLite", sqlite3.sqlite_version)
+    yield Finding("Python", f"{platform.python_version()} at {sys.executable}, SQLite {sqlite3.sqlite_version}")
     yield Finding("system", f"{platform.system()} {platform.release()} on {platform.machine()}")
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     yield _finding("open files", f"at most {files:,}", "ulimit -n 4096, to run many agents at once.", is_fault=0 <= files < _MANY_FILES)
@@ -117,16 +115,14 @@ def _machine() -> Iterator[Finding]:
 
 def _sandbox() -> Iterator[Finding]:
     offer = probe()
-    lacks_bubblewrap = offer.bubblewrap is None or bool(offer.fault)
-    yield _finding(
-        "bubblewrap", str(offer.fault or offer.bubblewrap or "not found"), offer.advice(), is_fault=lacks_bubblewrap, mark="missing"
-    )
-    if closed := offer.closed_switches():
-        yield _finding("user namespaces", "forbidden to users", ", ".join(closed))
-    landlock = f"version {offer.landlock}" if offer.landlock else "none"
-    yield _finding("Landlock", landlock, "Linux 5.13 and later, with lsm=…,landlock.", is_fault=not offer.landlock, mark="missing")
-    seccomp = "system calls are filtered" if offer.seccomp else "none"
-    yield _finding("seccomp", seccomp, "For x86_64 and aarch64, with CONFIG_SECCOMP_FILTER.", is_fault=not offer.seccomp, mark="missing")
+    parts = {
+        "bubblewrap": (offer.bubblewrap or "not found") if not offer.fault else None,
+        "Landlock": f"version {offer.landlock}" if offer.landlock else None,
+        "seccomp": "system calls are filtered" if offer.seccomp else None,
+    }
+    for name, found in parts.items():
+        lacks = found is None or (not offer.bubblewrap and name == "bubblewrap")
+        yield _finding(name, str(found or offer.fault or "none"), offer.advice(), is_fault=lacks, mark="missing")
     in_force = offer.stack if offer.is_enough else "code cannot be confined here: coder.execute_code refuses"
     yield _finding("in force", in_force, offer.advice(), is_fault=not offer.is_enough, mark="missing")
     if not offer.has_bubblewrap:

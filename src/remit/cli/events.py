@@ -122,9 +122,6 @@ class SpendingTotal(NamedTuple):
     has_unknown: bool = False
     """Whether a model of unknown price was used."""
 
-    def plus(self, other: "SpendingTotal") -> "SpendingTotal":
-        return SpendingTotal(self.tokens + other.tokens, self.cost + other.cost, self.has_unknown or other.has_unknown)
-
     def words(self) -> str:
         """`1,234 tokens, 0.0031`; `1,234 tokens, money unknown`; empty if nothing was spent."""
         if not self.tokens and not self.cost:

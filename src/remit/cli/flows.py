@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from remit.builtin.flows import FOLDER, MAX_BYTES, Flow, read_flow
-from remit.cli import arguments, completion
+from remit.cli import arguments
 from remit.cli.arguments import Timeout, pairs
 from remit.cli.delegate import show_return, start_and_show, stopped_session
 from remit.cli.exits import Exit
@@ -23,7 +23,7 @@ from remit.system.trust import CODE
 
 def run(
     project: Project,
-    flow: Annotated[str, Argument(metavar="FLOW", help=f"A file, or the name of a flow in {FOLDER}.", autocompletion=completion.flows)],
+    flow: Annotated[str, Argument(metavar="FLOW", help=f"A file, or the name of a flow in {FOLDER}.")],
     parameters: Annotated[
         list[str] | None, Argument(metavar="NAME=VALUE", help="JSON where it is JSON, else text. NAME=@FILE reads a file.")
     ] = None,

@@ -1,4 +1,4 @@
-"""`remit init`: find coding agents and keys of language models, and write remit.toml. `remit agents --detect --write` adds agents only.
+"""`remit init` and `remit config`: write and print the settings of the project. `remit agents --detect --write` adds agents only.
 
 The change is shown as a diff and made after confirmation. Existing lines are not changed, and no host is contacted."""
 
@@ -18,9 +18,10 @@ from remit.cli.exits import Exit
 from remit.cli.install import FileChange, bytes_of, consent, inside
 from remit.cli.models import keys_present
 from remit.cli.project import NO_MCP, Project, has_mcp
-from remit.cli.render import say_aside
+from remit.cli.render import json_text, say, say_aside, say_table
 from remit.core.errors import Misused
 from remit.models.providers import PROVIDERS
+from remit.system.settings_files import describe
 from remit.system.trust import approve_written, load_trust
 
 FILE = "remit.toml"
@@ -150,3 +151,26 @@ def _model() -> tuple[str, list[str]]:
             return f"{provider}:{name}", [f"The model is paid with the key in {variable}; `remit models test` asks it a question."]
     others = [f"{variable} ({providers[0]})" for variable, providers in keys_present().items()]
     return "", [f'Found {", ".join(others)}: name a model of it with model = "PROVIDER:NAME" in {FILE}.'] if others else []
+
+
+# ---- config
+
+
+HOW_TO_SET = "Change a setting in remit.toml, in [tool.remit] of pyproject.toml, or as REMIT_KEY in the environment."
+
+
+def config(project: Project, every: Annotated[bool, Option("--all", help="Include settings with default values.")] = False) -> Exit:
+    """Print the settings that differ from their defaults, and where each came from; with --all or --json every setting."""
+    listed = [{"key": key, "value": value, "source": source} for key, value, source in describe(project.settings)]
+    shown = listed if every else [one for one in listed if one["source"] != "default"]
+    rows = [one | {"value": one["value"] if isinstance(one["value"], str) else json_text(one["value"])} for one in shown]
+    return project.answer({"root": str(project.root), "settings": listed}, lambda: _print_settings(project, rows, every=every))
+
+
+def _print_settings(project: Project, rows: list[dict[str, str]], *, every: bool) -> None:
+    if rows:
+        say_table(rows, shrinking=("value", "source"))
+        say()
+    if not every:
+        say(f"{'Every other' if rows else 'Every'} setting has its default value: `remit config --all` lists them.")
+    say(f"Project: {project.root}\n{HOW_TO_SET}")

@@ -9,8 +9,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from remit.cli.events import Watch, event_text, gist_of
 from remit.cli.render import count, duration, one_line, say_aside, short
@@ -34,42 +33,20 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 T = TypeVar("T")
 
 
-class PendingReturn(Protocol):
-    """A delegation to wait for; `Handle` implements it."""
+class Show:
+    """Shows the progress of delegations; this one shows nothing."""
 
-    @property
-    def session_id(self) -> str: ...
-    async def result(self) -> Return: ...
-
-
-class Show(Protocol):
-    def __enter__(self) -> "Show": ...
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
-    def show(self, records: list[Record], watch: Watch, events: list[Event]) -> None: ...
-
-
-def best_show(*, as_json: bool) -> Show:
-    if as_json:
-        return Silence()
-    if not sys.stderr.isatty():
-        return Lines()
-    from remit.cli.tree import LiveTree
-
-    return LiveTree()
-
-
-class Silence:
-    def __enter__(self) -> "Silence":
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *raised: object) -> None:
         return None
 
     def show(self, records: list[Record], watch: Watch, events: list[Event]) -> None:
         return None
 
 
-class Lines(Silence):
+class Lines(Show):
     """Prints a line for each event, and for children that do not complete."""
 
     def __init__(self) -> None:
@@ -89,32 +66,31 @@ class Lines(Silence):
             say_aside(f"{max(0.0, at - self._began):7.2f} s  {agent} ({short(session_id)}): {one_line(text, 160)}")
 
 
-class Outcome(NamedTuple):
-    result: Return
-    was_interrupted: bool
+def best_show(*, as_json: bool) -> Show:
+    if as_json:
+        return Show()
+    if not sys.stderr.isatty():
+        return Lines()
+    from remit.cli.tree import LiveTree
+
+    return LiveTree()
 
 
-async def await_return(
-    remit: "Remit", handle: PendingReturn, show: Show, signals: Sequence[signal.Signals] = INTERRUPTS, stop: asyncio.Event | None = None
-) -> Outcome:
-    """Wait for the return of a delegation and show its progress. The first of `signals`, or `stop`, cancels it."""
-    result, was_interrupted = await _watched(remit, lambda: [handle.session_id], handle.result(), show, signals=signals, stop=stop)
-    return Outcome(result, was_interrupted)
-
-
-async def _watched(
+async def await_result(
     remit: "Remit",
     sessions: Callable[[], Sequence[str]],
     result: Awaitable[T],
     show: Show,
+    *,
     note: str = "",
     signals: Sequence[signal.Signals] = INTERRUPTS,
     stop: asyncio.Event | None = None,
 ) -> tuple[T, bool]:
-    """Wait for `result` and show the delegations. Also returns whether it was interrupted; `note` is printed then."""
+    """Wait for `result` and show the delegations. The first of `signals`, or `stop`, prints `note` and cancels them; also returns whether
+    that happened."""
     interrupted = stop or asyncio.Event()
     waiting = asyncio.ensure_future(result)
-    watch, is_silent = Watch(remit.store), type(show) is Silence
+    watch, is_silent = Watch(remit.store), type(show) is Show
     with on_interrupt(interrupted.set, signals), show:
         cancelling: asyncio.Future[list[list[dict[str, Any]]]] | None = None
         while not waiting.done():
@@ -170,23 +146,21 @@ async def wait_for_resumed(remit: "Remit", resumed: Sequence[str], *, as_json: b
     """Wait until resumed work in this process has ended or Ctrl-C has stopped it."""
     if not resumed:
         return []
-    note = "Interrupted: resumed work is stopped, and its results so far are kept. Ctrl-C again exits at once."
-    results, was_interrupted = await _watched(remit, lambda: resumed, _results(remit, resumed), best_show(as_json=as_json), note)
-    returns = [result for result in results if result is not None]
-    for result in returns if not as_json else ():
-        agent, took = result.metadata.agent_type, duration(result.metadata.duration_seconds)
-        say_aside(f"{result.session_id} ({agent}): {result.status} after {took}. {one_line(gist_of(result), 160)}")
-    if was_interrupted:
-        raise KeyboardInterrupt
-    return returns
 
-
-async def _results(remit: "Remit", sessions: Sequence[str]) -> list[Return | None]:
     async def result(session_id: str) -> Return | None:
         record = await remit.describe(session_id)
         return await remit.result(session_id, wait_seconds=max(0.0, record.deadline_at - time.time()) + 2.0)
 
-    return await asyncio.gather(*(result(session_id) for session_id in sessions))
+    note = "Interrupted: resumed work is stopped, and its results so far are kept. Ctrl-C again exits at once."
+    waiting = asyncio.gather(*map(result, resumed))
+    results, was_interrupted = await await_result(remit, lambda: resumed, waiting, best_show(as_json=as_json), note=note)
+    returns = [one for one in results if one is not None]
+    for one in returns if not as_json else ():
+        agent, took = one.metadata.agent_type, duration(one.metadata.duration_seconds)
+        say_aside(f"{one.session_id} ({agent}): {one.status} after {took}. {one_line(gist_of(one), 160)}")
+    if was_interrupted:
+        raise KeyboardInterrupt
+    return returns
 
 
 class LiveWait:
@@ -214,7 +188,8 @@ class LiveWait:
 
     async def watch(self, remit: "Remit", work: Awaitable[T]) -> T:
         """Wait for `work`, which starts and ends delegations."""
-        result, _ = await _watched(remit, lambda: list(self._sessions), work, best_show(as_json=self._as_json), stop=self._interrupted)
+        show = best_show(as_json=self._as_json)
+        result, _ = await await_result(remit, lambda: list(self._sessions), work, show, stop=self._interrupted)
         return result
 
 

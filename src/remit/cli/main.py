@@ -48,9 +48,7 @@ def build(loaded: Iterable[str], listed: Iterable[str] = ()) -> typer.Typer:
     app.callback(invoke_without_command=True)(_remit)
     for name, entry in COMMANDS.items():
         if name in loaded:
-            app.command(name, rich_help_panel=entry.panel, epilog=_also(name))(
-                _command(entry.place, asks=entry.panel in ASKING or name == "serve")
-            )
+            app.command(name, rich_help_panel=entry.panel)(_command(entry.place, asks=entry.panel in ASKING or name == "serve"))
         elif name in listed:
             app.command(name, help=entry.help, rich_help_panel=entry.panel)(lambda: None)
     for name in loaded & SUBCOMMANDS.keys():
@@ -61,11 +59,6 @@ def build(loaded: Iterable[str], listed: Iterable[str] = ()) -> typer.Typer:
 def _command(place: str, *, asks: bool = False) -> Callable[..., None]:
     module, _, attribute = place.partition(":")
     return answering(getattr(importlib.import_module(f"remit.cli.{module}"), attribute), asks=asks)
-
-
-def _also(name: str) -> str | None:
-    more = [f"`remit {one} --help`" for one in SUBCOMMANDS if one.startswith(f"{name} ") and SUBCOMMANDS[one] != COMMANDS[name].place]
-    return f"See also {', '.join(more)}." if more else None
 
 
 def _remit(context: typer.Context, version: Annotated[bool, Option("--version", help="Print the version and exit.")] = False) -> None:

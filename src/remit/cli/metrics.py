@@ -1,16 +1,25 @@
-"""`remit metrics` and `remit ledger`: figures of a period, and the error ledger. Read only."""
+"""Figures of past runs: `metrics`, the error `ledger`, learned `limits`, `routes` of groups, and the result `cache`."""
 
+import random
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from rich.text import Text
-from typer import Option
+from typer import Argument, Option
 
+from remit.agents.definition import Definition, definition_of
+from remit.agents.group import read_experience
 from remit.cli.arguments import parse_time
 from remit.cli.exits import Exit
 from remit.cli.project import NOTHING_YET, Project
-from remit.cli.render import at_the_prompt, count, duration, one_line, painted, put, say, say_aside, say_table, spent
+from remit.cli.render import at_the_prompt, count, duration, one_line, put, say, say_aside, say_table, spent
+from remit.cli.results import say_document
+from remit.core.adaptive import SAMPLES, RunSample, learned_limits
+from remit.core.cache import cache_prefix, cached_results
+from remit.core.choice import Experience, rank
+from remit.core.errors import Misused
 from remit.core.metrics import (
     AVAILABILITY,
     ERRORS_BY_OPERATION,
@@ -26,33 +35,28 @@ from remit.core.metrics import (
     Tally,
     metrics_of,
 )
-from remit.core.ports import Store
 from remit.runtime.error_ledger import Entry, ErrorLedger
 
 FULL = 20
 """Number of targets and operations listed, those with most errors first."""
-INTERVALS = 24
-DAY_SECONDS = 86_400.0
-SIGNS = "▁▂▃▄▅▆▇█"
 
 
 def metrics(
     project: Project,
     since: Annotated[str | None, Option(help="30m, 2h, 1d ago, or an ISO time. Default: everything on record.")] = None,
 ) -> Exit:
-    """Show totals, rates and latency of delegations, now and over time, errors by target and operation, and alerts.
+    """Show totals, rates and latency of delegations, errors by target and operation, and alerts.
 
     Exits 0 also when there are alerts."""
     now = time.time()
     begin = parse_time(since, "--since", now)
     with project.history() as store:
         found = metrics_of(Tally() if store is None else store.tally(begin, None), since=begin, until=now)
-        trends = [] if store is None or project.as_json else _trends(store, now - DAY_SECONDS if begin is None else begin, now)
     empty = NOTHING_YET if store is None else "Nothing was delegated in that time."
-    return project.answer(found.to_dict, (lambda: _print_metrics(found, trends)) if found.total else empty)
+    return project.answer(found.to_dict, (lambda: _print_metrics(found)) if found.total else empty)
 
 
-def _print_metrics(found: Metrics, trends: Sequence[Mapping[str, str]]) -> None:
+def _print_metrics(found: Metrics) -> None:
     rows = [
         _row(TOTAL.name, f"{found.total:,}", TOTAL, None),
         _row(SUCCESS_RATE.name, _share(found.success), SUCCESS_RATE, found.success.rate),
@@ -71,31 +75,8 @@ def _print_metrics(found: Metrics, trends: Sequence[Mapping[str, str]]) -> None:
         rows.append(_row(f"{AVAILABILITY.name} {name}", _share(found.availability[name])))
     rows += [_row(f"delegation.tokens.by_operation {name}", f"{tokens:,}") for name, tokens in _most(found.tokens_by_operation)]
     say_table(rows, shrinking=("metric",))
-    say()
-    say_table(trends)
     alerts = found.alerts()
     say(f"\n! {count(len(alerts), 'alert')}." if alerts else "\nNo alert.")
-
-
-def _trends(store: Store, begin: float, end: float) -> list[dict[str, str]]:
-    """A line for each metric, with a sign for each interval of the period."""
-    seconds = (end - begin) / INTERVALS
-    bounds = [begin + place * seconds for place in range(INTERVALS)]
-    parts = [metrics_of(store.tally(since, since + seconds), since=since, until=since + seconds) for since in bounds]
-    values: dict[Metric, list[float | None]] = {
-        TOTAL: [part.total for part in parts],
-        SUCCESS_RATE: [part.success.rate for part in parts],
-        TIMEOUT_RATE: [part.timeout.rate for part in parts],
-        LATENCY_P99: [part.latency["p99"] for part in parts],
-    }
-    title = f"the last {duration(end - begin)}, {duration(seconds)} each"
-    return [{"trend": metric.name, title: _sparkline(found)} for metric, found in values.items()]
-
-
-def _sparkline(values: Sequence[float | None]) -> str:
-    """A sign for each value, from zero to the largest; a dot for None."""
-    largest = max(filter(None, values), default=1.0)
-    return "".join("·" if value is None else SIGNS[int(value / largest * (len(SIGNS) - 1))] for value in values)
 
 
 def _row(name: str, value: str, metric: Metric | None = None, rate: float | None = None) -> dict[str, Any]:
@@ -136,11 +117,109 @@ def ledger(
 def _print_ledger(entries: list[Entry]) -> None:
     """Code and frequency on one line, then the message, then the advice."""
     for entry in entries:
-        print(
-            painted(one_line(entry.code or entry.type), "bold red"),
-            painted(f" {one_line(entry.origin or '-')}", "bold"),
-            painted(one_line(f" {count(entry.recurrence_count, 'time')}, last {entry.last_seen}, {entry.fix_status}"), "dim"),
-        )
+        times = f"{count(entry.recurrence_count, 'time')}, last {entry.last_seen}, {entry.fix_status}"
+        put(one_line(f"{entry.origin or '-'}  {times}", 300), f"{one_line(entry.code or entry.type)}  ", label_style="bold red")
         put(one_line(entry.message, 300), "  ")
         if advice := entry.context.get("recommendation"):
             put(one_line(at_the_prompt(str(advice)), 200), "  → ", style="yellow", label_style="yellow")
+
+
+# ---- limits, groups and the cache: what is learned from runs and used again
+
+
+ADAPTIVE = {
+    "off": "not sought",
+    "observe": 'noted with a delegation, and not used (adaptive_limits = "on" uses them)',
+    "on": "used unless the caller or the agent sets one",
+}
+
+
+def limits(project: Project, agent: Annotated[str | None, Argument(metavar="AGENT", help="Only this agent.")] = None) -> Exit:
+    """Show the timeout and idle limit of each agent that has run, and what was learned from its runs."""
+    directory, mode = project.directory, project.settings.adaptive_limits
+    if agent is not None and directory.find(agent) is None:
+        raise Misused(f"There is no agent named {agent!r}.", code="INVALID_TARGET", advice="`remit agents` lists all.")
+    with project.history() as store:
+        names = sorted(store.newest_by_agent(0)) if store is not None else []
+        runs = {name: store.durations(name) for name in names if agent in (None, name)} if store is not None else {}
+    found = [_learned(project, name, samples) for name, samples in runs.items() if samples]
+    times = ("timeout", "learned_timeout", "idle", "learned_idle")
+    rows = [{f"{name}_seconds" if name in times else name: value for name, value in one.items()} for one in found]
+
+    def shown() -> None:
+        say_document({"agents": rows})
+        say(f"\nadaptive_limits is {mode}: learned limits are {ADAPTIVE[mode]}.")
+
+    empty = f"No agent has completed a run yet, so nothing was learned (adaptive_limits is {mode})."
+    return project.answer({"adaptive_limits": mode, "agents": found}, shown if found else empty)
+
+
+def _learned(project: Project, name: str, samples: Sequence[RunSample]) -> dict[str, Any]:
+    known, settings = project.directory.find(name), project.settings.limits_for(name)
+    spec = None if known is None else known.spec
+    completed = sum(one.is_completed for one in samples)
+    learned = learned_limits(samples, settings)
+    enough = "the settings suffice" if completed >= SAMPLES else f"{SAMPLES - completed} more completed runs are needed"
+    return {
+        "agent": name,
+        "completed": completed,
+        "stopped": len(samples) - completed,
+        "timeout": settings.default_seconds if spec is None or spec.timeout_seconds is None else spec.timeout_seconds,
+        "learned_timeout": None if learned is None else learned.timeout_seconds,
+        "idle": None if spec is None else spec.idle_seconds,
+        "learned_idle": None if learned is None or (spec is not None and spec.acts_for_caller) else learned.idle_seconds,
+        "why": enough if learned is None else learned.reason,
+    }
+
+
+CHANCES = 1_000
+"""Number of draws used to estimate the share of each member."""
+
+
+def routes(project: Project, group: Annotated[str | None, Argument(metavar="GROUP", help="Explain this one.")] = None) -> Exit:
+    """List the groups of agents, or explain one: what is known of each member, and how often it would be chosen now."""
+    tables = {name: table for name, table in project.settings.agents.items() if "group" in table}
+    found = {name: definition_of(name, table, source=f"[agents.{name}]") for name, table in tables.items()}
+    if group is None:
+        listed = [{"group": name, "members": list(one.group), "by": str(one.by)} for name, one in found.items()]
+        empty = 'There is no group. Declare one in remit.toml: [agents.coders] group = ["claude", "codex"]'
+        return project.answer({"groups": listed}, None if listed else empty)
+    if group not in found:
+        raise Misused(f"There is no group named {group!r}.", code="INVALID_TARGET", advice="`remit routes` lists the groups.")
+    return project.answer(_explained(project, found[group]))
+
+
+def _explained(project: Project, group: Definition) -> dict[str, Any]:
+    with project.history() as store:
+        experience = Experience() if store is None else read_experience(store, group.spec.name)
+        loads = Counter() if store is None else Counter(record.agent for record in store.live())
+    rows = []
+    for context in experience.contexts() or ["general"]:
+        chance = random.Random(0)
+        ranks = [rank(group.by, group.group, context, experience, loads, chance) for _ in range(CHANCES)]
+        first = Counter(ranking[0].member for ranking in ranks)
+        words = {score.member: score.words for score in ranks[0]}
+        rows += [
+            {"context": context, "member": member, "known": words[member], "load": loads[member], "chosen": first[member] / CHANCES}
+            for member in group.group
+        ]
+    return {"group": group.spec.name, "by": str(group.by), "outcomes": experience.count, "members": rows}
+
+
+Cached = Annotated[str | None, Argument(metavar="AGENT", help="Only results of this agent.")]
+
+
+def cache(project: Project, agent: Cached = None) -> Exit:
+    """List results of agents that declare `cache`, of the delegations on record; `clear` forgets them."""
+    with project.history() as store:
+        found = [] if store is None else cached_results(store, agent)
+    documents = [{"session_id": one.session_id, "agent": one.agent, "parameters": one.parameters, "at": one.created_at} for one in found]
+    empty = "No result is cached. An agent that only reads may declare cache: see `remit agents`."
+    return project.answer({"results": documents}, None if found else empty)
+
+
+def clear_cache(project: Project, agent: Cached = None) -> Exit:
+    """Use no result again that is cached now. The delegations stay in the history."""
+    with project.history() as store:
+        dropped = 0 if store is None else store.drop_keys(cache_prefix(agent))
+    return project.answer({"cleared": dropped}, f"{count(dropped, 'result')} forgotten.")

@@ -220,25 +220,12 @@ def _settled_before(store: Store, before: float) -> int:
 
 async def _prune(project: Project, days: float) -> Exit:
     say_aside("Pruning …")
-    size = _bytes(project.folder)
     async with project.open(settings={"history_days": days}) as remit:
         known = remit.store.count()
         await remit.engine.clean_up()
         forgotten = known - remit.store.count()
-    freed = max(0, size - _bytes(project.folder))
-    document = {"forgotten": forgotten, "freed_bytes": freed}
-    return project.answer(
-        document, f"Forgot {count(forgotten, 'delegation')}; freed {freed / 1e6:.1f} MB. The database uses its free pages again."
-    )
-
-
-def _bytes(folder: Path) -> int:
-    total = 0
-    for place, _, names in walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(place, name)).st_size
-    return total
+    text = f"Forgot {count(forgotten, 'delegation')}. The database uses its free pages again."
+    return project.answer({"forgotten": forgotten}, text)
 
 
 # ---- store copy
@@ -317,21 +304,16 @@ def _copy_table(source: "CopiedStore", target: "CopiedStore", table: str) -> int
 # ---- fetch
 
 
-def fetch(
-    project: Project,
-    session: Session,
-    to: Annotated[Path | None, Option("--to", metavar="FOLDER", help="A new folder, instead of the project.")] = None,
-) -> Exit:
+def fetch(project: Project, session: Session) -> Exit:
     """Fetch the files of a delegation that a worker on another machine ran, of any size, from the object store.
 
-    Files of the project that are not the same, and protected files, are left as they are: fetch them with --to."""
+    Files of the project that are not the same, and protected files, are left as they are: move them away to fetch them."""
     from remit.runtime.shipment import FileFetcher
     from remit.stores.blobs import open_blobs
 
     with project.store() as store:
         record = find_session(store, session)
-    fetcher = FileFetcher(open_blobs(project.settings), project.root, record.session_id)
-    report = fetcher.fetch(limit_bytes=None) if to is None else fetcher.fetch_to(to.absolute())
+    report = FileFetcher(open_blobs(project.settings), project.root, record.session_id).fetch(limit_bytes=None)
     document = {"written": report.written, "same": report.same, "refused": report.refused}
     none = None if any(document.values()) else f"No files of {record.session_id} were uploaded."
     return project.answer(document, none, Exit.FAILED if report.refused else Exit.OK)

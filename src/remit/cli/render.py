@@ -27,8 +27,6 @@ PIPE_COLUMNS = 10_000
 """Width of tables written to a pipe: nothing is cut."""
 CELL_CHARACTERS = 2_000
 """Longer cells are cut even there: agent output is unbounded."""
-ROOMY_COLUMNS = 100
-"""From this width session ids are shown whole; else only their end, which identifies them."""
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35", "cyan": "36"}
 _JOINERS = "\u200c\u200d"
 """Joiners inside words of some scripts and inside emoji."""
@@ -144,11 +142,18 @@ def fitting(text: str, stream: Any = None, *, less: int = 0) -> str:
     stream = stream if stream is not None else sys.stdout
     if stream is None or not stream.isatty():
         return text
+    return wrapped(text, columns(stream) - less)
+
+
+def columns(stream: Any = None) -> int:
+    """The width of a stream (stdout by default): of the terminal, or unlimited in a pipe."""
+    if named := os.environ.get("COLUMNS", ""):
+        return int(named) if named.isdecimal() else 80
+    stream = stream if stream is not None else sys.stdout
     try:
-        columns = os.get_terminal_size(stream.fileno()).columns
+        return (os.get_terminal_size(stream.fileno()).columns or 80) if stream.isatty() else PIPE_COLUMNS
     except (OSError, ValueError):  # a terminal without a size
-        columns = 0
-    return wrapped(text, (columns or 80) - less)
+        return 80
 
 
 def painted(text: str, style: str) -> str:
@@ -184,9 +189,10 @@ def _harmless_console() -> "type[Console]":
 
 
 def _console(stream: Any) -> "Console":
-    columns = None if stream.isatty() or os.environ.get("COLUMNS") else PIPE_COLUMNS
     # No markup and no highlighting: most text comes from agents.
-    return _harmless_console()(file=stream, markup=False, highlight=False, emoji=False, width=columns)
+    return _harmless_console()(
+        file=stream, markup=False, highlight=False, emoji=False, width=columns(stream) if not stream.isatty() else None
+    )
 
 
 def say_table(rows: Sequence[Mapping[str, Any]], *, shrinking: Sequence[str] = (), folding: str = "", has_header: bool = True) -> None:
@@ -320,10 +326,3 @@ def count(number: int, noun: str) -> str:
     if noun.endswith("y") and noun[-2] not in "aeiou":
         return f"{number:,} {noun[:-1]}ies"
     return f"{number:,} {noun}{'es' if noun.endswith('s') else 's'}"
-
-
-def print_markdown(text: str) -> None:
-    """Render Markdown for a terminal. Links show their targets."""
-    from rich.markdown import Markdown
-
-    console().print(Markdown(text, code_theme="ansi_dark", hyperlinks=False))

@@ -2,30 +2,26 @@
 
 Nothing is printed twice: neither text of the summary, nor the data of a report that is shown. Imports nothing heavy."""
 
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from remit.cli.exits import Exit, exit_of_ending
 from remit.cli.render import (
     MARKS,
     advice_lines,
     at_the_prompt,
-    console,
-    count,
+    columns,
     duration,
     harmless,
     json_text,
     one_line,
     painted,
-    print_markdown,
     put,
     say,
-    say_table,
     size,
     when,
 )  # fmt: skip
@@ -46,7 +42,6 @@ DATA_LINES = 40
 DATA_CHARACTERS = 4_000
 REPORT_LINES = 30
 REPORT_BYTES = 256 * 1024
-"""Marks the end of a report's excerpt."""
 LONG = 500
 
 
@@ -68,15 +63,10 @@ def print_return(result: Return, root: Path) -> None:
     if not _print_report(result, root):
         _print_data(result)
     for artifact in result.artifacts:
-        put(_artifact_words(artifact), "  artifact  ", label_style="green")
+        say_labelled("artifact", "green", _artifact_words(artifact))
     # The reader is the person who must act: print only what to do.
     step = result.next_steps.removeprefix(A_PERSON_IS_NEEDED).lstrip() or result.next_steps
-    for error in result.errors:
-        _print_error(error, result.summary, step)
-    for warning in result.warnings:
-        put(one_line(at_the_prompt(warning), LONG), "  warning  ", style="yellow", label_style="yellow")
-    if step:
-        _put_lines(step, "  next  ", "cyan")
+    _print_parts(result.errors, result.warnings, result.summary, step)
 
 
 def _artifact_words(artifact: Artifact) -> str:
@@ -85,20 +75,17 @@ def _artifact_words(artifact: Artifact) -> str:
     return "  ".join([*parts, *([one_line(artifact.summary, LONG)] if artifact.summary else [])])
 
 
-def _print_error(error: ErrorInfo, summary: str, next_step: str) -> None:
-    """Print the message unless the summary contains it, and the advice unless it is the next step."""
-    words, advice = one_line(error.message, LONG), error.recommendation
-    advice = "" if advice.rstrip(".") in next_step else advice
-    label = f"  {error.code}  "
-    if words not in one_line(summary, LONG):
-        put(words, label, label_style="red")
-        label = "    → "
-    elif advice:
-        label += "→ "
-    else:
-        put(label.rstrip(), style="red")
-    if advice:
-        _put_lines(advice, label, "yellow")
+def _print_parts(errors: Sequence[ErrorInfo], warnings: Sequence[str], summary: str, step: str) -> None:
+    """Print errors (the message unless the summary contains it, the advice unless it is the next step), warnings and the next step."""
+    for error in errors:
+        words = one_line(error.message, LONG)
+        say_labelled(error.code, "red", "" if words in one_line(summary, LONG) else words)
+        if error.recommendation.rstrip(".") not in step:
+            _put_lines(error.recommendation, "    → ", "yellow")
+    for warning in warnings:
+        say_labelled("warning", "yellow", one_line(at_the_prompt(warning), LONG))
+    if step:
+        _put_lines(step, "  next  ", "cyan")
 
 
 def _put_lines(advice: str, label: str, style: str) -> None:
@@ -110,17 +97,12 @@ def _put_lines(advice: str, label: str, style: str) -> None:
 
 def _print_report(result: Return, root: Path) -> bool:
     """Print the beginning of the report, if there is one: it describes the data in words."""
-    found = beginning_of(result.artifacts, root)
-    if found is None or not found.text:
+    text = "\n".join(report_lines(result.artifacts, root)[:REPORT_LINES])
+    if not text:
         return False
     print()
-    if sys.stdout.isatty():
-        print_markdown(found.text)
-    else:
-        print(harmless(found.text))
-    more = f"… {count(found.left, 'more line')} in the report" if found.left else "This is all of the report"
-    print()
-    put(f"{more}; --json shows the data", "  ", style="dim")
+    print(text)
+    put("\n  This is the beginning of the report; --json shows the data", style="dim")
     return True
 
 
@@ -139,34 +121,16 @@ def _print_data(result: Return) -> None:
         put(line, "  " if line else "")
 
 
-class Beginning(NamedTuple):
-    text: str
-    left: int
-    """Number of report lines that are not shown."""
-
-
-def beginning_of(artifacts: Sequence[Artifact], root: Path) -> Beginning | None:
-    """The beginning of the first readable Markdown report; None without one."""
+def report_lines(artifacts: Sequence[Artifact], root: Path) -> list[str]:
+    """The first readable Markdown report up to its mark, without its title, which the summary repeats; empty without one."""
     from remit.system.artifact_files import read_inside
 
     for artifact in artifacts:
         is_report = artifact.type == "report" and artifact.path.lower().endswith((".md", ".markdown"))
         if is_report and (data := read_inside(root, artifact.path, REPORT_BYTES)):
-            return _beginning(harmless(data.decode("utf-8", "replace")))
-    return None
-
-
-def _beginning(text: str, most: int = REPORT_LINES) -> Beginning:
-    """The text up to the mark, else the paragraphs that fit; without the title, which the summary repeats."""
-    lines = [line.rstrip() for line in text.splitlines()]
-    while lines and (not lines[0] or lines[0].startswith("# ")):
-        lines.pop(0)
-    end = lines.index(MORE) if MORE in lines else len(lines)
-    if end > most:
-        breaks = [place for place in range(most // 2, most + 1) if not lines[place]]
-        end = breaks[-1] if breaks else most
-    left = sum(1 for line in lines[end:] if line and line != MORE)
-    return Beginning("\n".join(lines[:end]).strip("\n"), left)
+            text = harmless(data.decode("utf-8", "replace")).partition(MORE)[0].strip()
+            return (text.partition("\n")[2] if text.startswith("# ") else text).strip().splitlines()
+    return []
 
 
 # ---- the outcome of a command of the board
@@ -183,18 +147,13 @@ def print_outcome(outcome: "Outcome") -> None:
         say(outcome.summary)
     for artifact in outcome.artifacts:
         say_labelled("artifact", "green", f"{one_line(artifact.path, LONG)} ({artifact.type})  {one_line(artifact.summary, LONG)}".rstrip())
-    for error in outcome.errors:
-        _print_error(error, outcome.summary, outcome.next_steps)
-    for warning in outcome.warnings:
-        say_labelled("warning", "yellow", one_line(at_the_prompt(warning), LONG))
     if outcome.commit:
         say_labelled("commit", "green", outcome.commit)
-    if outcome.next_steps and not outcome.data.get("dry_run"):
-        _put_lines(outcome.next_steps, "  next  ", "cyan")
+    _print_parts(outcome.errors, outcome.warnings, outcome.summary, "" if outcome.data.get("dry_run") else outcome.next_steps)
 
 
 def say_labelled(label: str, style: str, words: str) -> None:
-    put(words, f"  {label}  ", label_style=style)
+    put(words, f"  {label}  " if words else f"  {label}", label_style=style)
 
 
 def _title(outcome: "Outcome") -> str:
@@ -216,44 +175,24 @@ def _title(outcome: "Outcome") -> str:
 
 
 LINE_CHARACTERS = 160
-_CELL_CHARACTERS = 60
 _DEEPEST = 5
 """Below this depth a value is one line."""
 
 
 def say_document(document: Mapping[str, Any]) -> None:
-    """Print a document of `--json` for a person: its fields, then its lists of objects as tables, or one after the other where a table is
-    too wide. Empty fields are left out; fields named `…_at` are shown as times, and fields named `…_seconds` as durations."""
-    lists = {name: value for name, value in document.items() if isinstance(value, list) and value and _are_objects(value)}
-    fields = _for_person({name: value for name, value in document.items() if name not in lists})
-    _put_fields(fields)
-    for place, (name, items) in enumerate(lists.items()):
-        if place or fields:
-            say(f"\n{_words(name)}")
-        shown = [_for_person(one) for one in items]
-        names = dict.fromkeys(key for row in shown for key in row)
-        rows = [{key: _short(row[key]) if key in row else "" for key in names} for row in shown]
-        if sum(max(len(key), *(len(row[key]) for row in rows)) + 3 for key in names) <= console().width:
-            say_table(rows)
-            continue
-        for number, row in enumerate(shown):
-            if number:
-                say()
-            _put_fields(row)
-
-
-def _put_fields(fields: Mapping[str, Any]) -> None:
-    """Like `_fields`; a value that is wrapped stays beside its name."""
-    short = {name: value for name, value in fields.items() if _fits_a_line(value)}
+    """Print a document of `--json` for a person. Empty fields are left out; fields named `…_at` are shown as times, and fields named
+    `…_seconds` as durations. Short fields come first, each wrapped beside its name; then lists of objects and other long values."""
+    shown = _for_person(document)
+    short = {name: value for name, value in shown.items() if _fits_a_line(value)}
     width = max(map(len, short), default=0)
     for name, value in short.items():
         put(_short(value), f"{name.ljust(width)}  ")
-    for line in _fields({name: value for name, value in fields.items() if name not in short}, 0):
-        put(line)
-
-
-def _are_objects(values: Sequence[Any]) -> bool:
-    return all(isinstance(one, Mapping) for one in values)
+    lists = shown.keys() - short.keys()
+    for name in (one for one in shown if one in lists):
+        if len(shown) > 1:
+            say(f"\n{name}")
+        for line in _lines(shown[name], 0):
+            put(line)
 
 
 def _for_person(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -267,12 +206,10 @@ def _for_person(document: Mapping[str, Any]) -> dict[str, Any]:
                     value = when(value, time.time())
                 elif name.endswith("_seconds"):
                     value = duration(value)
-        shown[_words(name.removesuffix("_at").removesuffix("_seconds"))] = "yes" if value is True else value
+        elif isinstance(value, list):
+            value = [_for_person(one) if isinstance(one, Mapping) else one for one in value]
+        shown[name.removesuffix("_at").removesuffix("_seconds").replace("_", " ")] = "yes" if value is True else value
     return shown
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def data_lines(data: Any) -> Iterator[str]:
@@ -303,30 +240,26 @@ def _fields(data: Mapping[str, Any], depth: int) -> Iterator[str]:
 
 
 def _items(data: Sequence[Any], depth: int) -> Iterator[str]:
-    """A list of objects with the same short fields is a table."""
-    first = data[0]
-    is_table = len(data) > 1 and isinstance(first, Mapping) and len(first) > 1
-    if is_table and all(isinstance(one, Mapping) and list(one) == list(first) and all(map(_is_cell, one.values())) for one in data):
-        rows = [[str(name) for name in first], *([_short(value) for value in one.values()] for one in data)]
+    """A list of objects with short fields is a table, if it is not too wide."""
+    if all(isinstance(one, Mapping) and all(map(_fits_a_line, one.values())) for one in data):
+        names = dict.fromkeys(str(name) for one in data for name in one)
+        rows = [[*names], *([_short(one[name]) if name in one else "" for name in names] for one in data)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        yield from ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-        return
+        if len(names) > 1 and sum(widths) + 2 * len(widths) <= columns():
+            yield from ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+            return
     for one in data:
         yield from (f"{'  ' if number else '- '}{line}" for number, line in enumerate(_lines(one, depth + 1)))
 
 
 def _is_cell(value: Any) -> bool:
-    if isinstance(value, str):
-        return "\n" not in value and len(value) <= _CELL_CHARACTERS
-    return value is None or isinstance(value, bool | int | float)
+    return value is None or isinstance(value, bool | int | float) or (isinstance(value, str) and "\n" not in value)
 
 
 def _fits_a_line(value: Any) -> bool:
-    if isinstance(value, str):
-        return "\n" not in value and len(value) <= LINE_CHARACTERS
-    if isinstance(value, list | tuple):
-        return all(map(_is_cell, value)) and len(_short(value)) <= LINE_CHARACTERS
-    return not isinstance(value, Mapping) or not value
+    if isinstance(value, Mapping) or (isinstance(value, list | tuple) and not all(map(_is_cell, value))):
+        return not value
+    return len(text := _short(value)) <= LINE_CHARACTERS and "\n" not in text
 
 
 def _short(value: Any) -> str:

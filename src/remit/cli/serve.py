@@ -1,7 +1,9 @@
-"""`remit serve` and `remit mcp`: serve the agents of the project over gRPC, HTTP, A2A and MCP."""
+"""`remit serve`, `mcp`, `worker` and `workers`: serve the agents of the project over APIs, and to task queues."""
 
 import asyncio
 import os
+import signal
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,52 +13,39 @@ from typer import Option
 from remit.cli import arguments
 from remit.cli.exits import Exit
 from remit.cli.project import INSTALL_MCP, Project, has_mcp
-from remit.cli.render import claim_stdout, say_aside
+from remit.cli.render import claim_stdout
+from remit.cli.results import say_document
 from remit.core.errors import Misused
+from remit.system.threads import off_loop
 
 
 def serve(
     project: Project,
     api: Annotated[
         list[str] | None,
-        Option("--api", "--door", metavar="NAME", help="Serve this API only: grpc, http, a2a, mcp or metrics; repeatable."),
+        Option("--api", metavar="NAME", help="Serve this API only: grpc, http, a2a, mcp or metrics; repeatable."),
     ] = None,
     http: Annotated[str | None, Option(metavar="ADDRESS", help="Where HTTP, A2A, MCP and the metrics listen: HOST:PORT.")] = None,
-    grpc: Annotated[str | None, Option(metavar="ADDRESS", help="Where gRPC listens: unix, unix:PATH or HOST:PORT.")] = None,
-    tls_certificate: Annotated[str | None, Option(metavar="FILE", help="The server's certificate (PEM).")] = None,
-    tls_key: Annotated[str | None, Option(metavar="FILE", help="Its key (PEM).")] = None,
-    behind_proxy: Annotated[bool, Option("--behind-proxy", help="A proxy in front terminates TLS.")] = False,
-    allow_host: Annotated[
-        list[str] | None, Option(metavar="NAME", help="Another name by which clients may call this machine; repeatable.")
-    ] = None,
+    grpc: Annotated[str | None, Option(metavar="ADDRESS", help="Where gRPC listens: unix or HOST:PORT.")] = None,
     stop_after: arguments.StopAfter = None,
     engine: Annotated[str | None, Option(metavar="KIND", help="What runs delegations: embedded or temporal.")] = None,
 ) -> Exit:
     """Serve the project's agents to programs, models and other machines. Every caller needs a token: `remit token new`.
 
     Ctrl-C or SIGTERM: no new work is accepted, running work may finish, resumable work is handed over; once more stops at once.
-    SIGHUP reads policy and certificates again."""
+    SIGHUP reads the policy again."""
     from remit.server.run import serve as run_server
 
     asked: dict[str, Any] = {
         "apis": tuple(api) if api else None,
         "http": http,
         "grpc": grpc,
-        "tls_certificate": _whole(tls_certificate),
-        "tls_key": _whole(tls_key),
-        "behind_proxy": behind_proxy or None,
-        "allow_hosts": tuple(allow_host) if allow_host else None,
         "stop_seconds": arguments.seconds(stop_after, "--stop-after") if stop_after else None,
     }
     said = {name: value for name, value in asked.items() if value is not None}
     settings = {**({"serve": said} if said else {}), **({} if engine is None else {"engine": {"kind": engine}})}
     asyncio.run(run_server(project.root, settings, ServeMessages(project), project.trust))
     return Exit.OK
-
-
-def _whole(path: str | None) -> str | None:
-    """Resolve a path: of the command line against the working directory, of the settings against the project."""
-    return None if path is None else str(Path(path).expanduser().absolute())
 
 
 class ServeMessages:
@@ -68,7 +57,7 @@ class ServeMessages:
     def opened(self, root: Path, apis: Mapping[str, str], token_file: Path) -> None:
         lines = [f"Serving {root}:", *(f"  {name:<8} {address}" for name, address in apis.items())]
         lines.append(f"Token of this user: {token_file}; for others: remit token new NAME. Ctrl-C stops it.")
-        fields = {"root": str(root), "apis": apis, "doors": apis, "token_file": str(token_file)}  # doors: the older name of apis
+        fields = {"root": str(root), "apis": apis, "token_file": str(token_file)}
         self._announce("serving", fields, "\n".join(lines))
 
     def stopping(self, running: int, seconds: float) -> None:
@@ -86,28 +75,16 @@ class ServeMessages:
 
 def mcp(
     project: Project,
-    http: Annotated[bool, Option("--http", help="Serve streamable HTTP at /mcp instead of stdin and stdout.")] = False,
-    port: Annotated[int, Option(help="The loopback port with --http; 0: any free one, named on stderr.", min=0, max=65535)] = 8791,
     answer_after: Annotated[
         str, Option(metavar="SECONDS", help="Answer with a handle when a delegation takes longer; also 10s, 2m.")
     ] = "45",
 ) -> Exit:
-    """Let MCP clients delegate to the agents of this project. Delegations continue when a client disconnects, and are found by their id."""
+    """Let MCP clients delegate to the agents of this project, on stdin and stdout.
+
+    Delegations continue when a client disconnects, and are found by their id."""
     seconds = arguments.seconds(answer_after, "--answer-after") or 0.0
     if not has_mcp():
         raise Misused("`remit mcp` needs the package mcp, which is not installed.", advice=f"Install it: {INSTALL_MCP}")
-    if http:
-        from remit.server.mcp.server import serve_http
-
-        def ready(address: str) -> None:
-            say_aside(f"Serving {project.root} at {address} — Ctrl-C stops it.")
-
-        asyncio.run(serve_http(project.root, port, answer_after_seconds=seconds, ready=ready, trust=project.trust))
-        return Exit.OK
-    return _over_stdio(project, seconds)
-
-
-def _over_stdio(project: Project, seconds: float) -> Exit:
     from remit.server.mcp.stdio import split
 
     try:
@@ -115,7 +92,7 @@ def _over_stdio(project: Project, seconds: float) -> Exit:
     except (OSError, AttributeError):
         raise Misused(
             "`remit mcp` speaks on stdin and stdout, and one of them is closed.",
-            advice="Let a client start it, or serve HTTP: remit mcp --http",
+            advice="Let a client start it, or serve HTTP: remit serve --api mcp",
         ) from None
     front = split()  # before anything is opened or started; the process that the client started only waits from here on
 
@@ -132,3 +109,76 @@ def claim_stdin() -> int:
     os.dup2(nothing, 0)
     os.close(nothing)
     return incoming
+
+
+# ---- workers
+
+
+def worker(
+    project: Project,
+    agents: Annotated[
+        list[str] | None, Option(metavar="NAMES", help="Take work for these agents only; with commas, or repeatable.")
+    ] = None,
+    stop_after: arguments.StopAfter = None,
+) -> Exit:
+    """Take work for the agents of this project from Temporal, until Ctrl-C or SIGTERM.
+
+    On a stop it takes no new work, hands resumable work to another worker at once, and lets the rest finish."""
+    names = [name.strip() for one in agents or () for name in one.split(",") if name.strip()]
+    seconds = arguments.seconds(stop_after, "--stop-after") if stop_after else None
+    asyncio.run(_work(project, names or None, project.settings.serve.stop_seconds if seconds is None else seconds))
+    return Exit.OK
+
+
+async def _work(project: Project, names: list[str] | None, stop_seconds: float) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    async with project.open(approver=None, recover=True, is_worker=True) as remit:
+        await remit.work(names)
+        served = ", ".join(names) if names else "all agents"
+        chosen = project.settings.engine
+        where = f"project {chosen.project}"
+        project.announce(
+            "working", {"agents": names, "owner": remit.owner.owner_id}, f"Taking work for {served} of {where}. Ctrl-C stops it."
+        )
+        await stopping.wait()
+        stopping.clear()
+        handed_over = await remit.engine.drain()
+        running = len(remit.engine.live())
+        project.announce("stopping", {"handed_over": handed_over, "running": running}, _stopping(len(handed_over), running, stop_seconds))
+        idle = asyncio.ensure_future(remit.engine.wait_idle())
+        again = asyncio.ensure_future(stopping.wait())
+        await asyncio.wait([idle, again], timeout=stop_seconds, return_when=asyncio.FIRST_COMPLETED)
+        for waiting in (idle, again):
+            waiting.cancel()
+        await asyncio.wait([idle, again])
+    project.announce("stopped", {}, "Stopped.")
+
+
+def _stopping(handed_over: int, running: int, seconds: float) -> str:
+    given = f" {handed_over} handed to other workers." if handed_over else ""
+    waits = f"{running} still running, at most {seconds:g} s; once more stops at once" if running else "nothing is running"
+    return f"Stopping: no new work is taken; {waits}.{given}"
+
+
+def workers(project: Project) -> Exit:
+    """List the processes that take work for the agents of this project, and what they run."""
+    found = asyncio.run(_workers(project))
+    empty = "No worker takes work for this project. Start one: remit worker"
+    return project.answer(found, (lambda: say_document({"workers": found})) if found else empty)
+
+
+async def _workers(project: Project) -> list[dict[str, Any]]:
+    async with project.open(approver=None) as remit:
+        running = Counter(record.owner for record in await off_loop(remit.store.live))
+        return [
+            {
+                "worker": one.identity,
+                "agents": list(one.agents),
+                "running": running[one.identity.removeprefix("remit ").partition("@")[0]],
+                "heard_seconds": round(one.heard_seconds, 1),
+            }
+            for one in await remit.workers()
+        ]

@@ -1,4 +1,4 @@
-"""Commands about recorded delegations: `status`, `show`, `history`, `follow`, `cancel`, `recover`."""
+"""Commands about delegations and their returns: `status`, `show`, `history`, `follow`, `cancel`, `recover`, `validate`."""
 
 import asyncio
 import contextlib
@@ -11,17 +11,16 @@ from typing import Annotated, Any
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
-from typer import Option
+from typer import Argument, Option
 
 from remit.app import Remit
-from remit.cli.arguments import Session, parse_time
+from remit.cli.arguments import Session, parse_time, read_input
 from remit.cli.events import LOOK_SECONDS, SpendingTotal, Watch, event_text, gist_of, spent_by
 from remit.cli.exits import Exit, exit_of_return, exit_of_state
 from remit.cli.live import GONE, STUCK_WORDS, lost_sessions, wait_for_resumed
 from remit.cli.project import NOTHING_YET, Project, find_session
 from remit.cli.render import (
     MARKS,
-    ROOMY_COLUMNS,
     console,
     count,
     duration,
@@ -36,13 +35,11 @@ from remit.cli.render import (
     say_json_line,
     say_table,
     short,
-    spent,
-    table,
     when,
 )  # fmt: skip
 from remit.cli.results import event_document, print_return, record_document, say_document
-from remit.cli.tree import GONE_MARK, Node, View, draw, forest, state_mark
-from remit.core.errors import Misused, RemitError
+from remit.cli.tree import ALARM, View, draw, forest
+from remit.core.errors import InvalidReturn, Misused
 from remit.core.events import STEPS, Event, EventKind
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
@@ -90,7 +87,7 @@ def show(
     say_document(_facts(record, project) | {"spent": alone, "spent in all": in_all if in_all != alone else ""})
     say()
     for root in forest(records):
-        console().print(draw(root, View(now=time.time(), gone=gone)))
+        console().print(draw(root, View(now=time.time(), stuck=dict.fromkeys(gone, GONE))))
     say()
     if record.result is not None:
         print_return(record.result, project.root)
@@ -142,24 +139,8 @@ def _facts(record: Record, project: Project) -> dict[str, Any]:
         facts["agent session"] = f"{handle.get('session')} of {handle.get('vendor')}"
     if record.task is not None and record.parent_id is None:
         facts["routed"] = record.task.extra.get("route")
-        if isinstance(context := record.task.extra.get("context"), dict):
-            from remit.board.command_lifecycle import context_words
-
-            facts["context"] = context_words(context)
-    if record.task is not None and record.task.task_number is not None:
-        facts["landing"] = _landing(project, record.task.task_number)
+        facts["context"] = (record.task.extra.get("context") or {}).get("files")
     return facts
-
-
-def _landing(project: Project, number: int) -> str:
-    """What became of the work of its task."""
-    from remit.board.board import Board
-
-    with contextlib.suppress(RemitError, OSError):
-        task = Board(project.root).look().state.find(number)
-        if task is not None and task.landing:
-            return f"{task.landing[-1]} (remit board {number})"
-    return ""
 
 
 def _print_steps(record: Record) -> None:
@@ -191,16 +172,15 @@ class LiveDelegations:
         self._run_folder = project.folder / "run"
         self._watch = Watch(store)
 
-    def lines(self, now: float) -> list[tuple[Record, int, dict[str, Any]]]:
-        """Records with their indent and what they do, as in the JSON document; callers before their children."""
-        records = self._store.live()
+    def read(self) -> list[tuple[Record, dict[str, Any]]]:
+        """Records with what they do, as in the JSON document."""
+        now, records = time.time(), self._store.live()
         self._watch.look(records)
         heard = signs_with_children(records, self._store.last_sign([record.session_id for record in records]))
         living = living_owners(self._store, self._run_folder) if records else set()
         return [
             (
                 record,
-                indent,
                 {
                     "doing": self._doing(record),
                     "age": max(0.0, now - record.created_at),
@@ -211,21 +191,26 @@ class LiveDelegations:
                     "stuck": STUCK_WORDS[stuck(record, now, heard[record.session_id], living)] or None,
                 },
             )
-            for record, indent in _walk(forest(records), 0)
+            for record in records
         ]
 
     def _doing(self, record: Record) -> str:
         if (word := self._watch.words.get(record.session_id)) is not None:
             return f"{word.fraction:.0%} {word.text}" if word.fraction is not None else word.text
-        if record.state is State.QUEUED:
-            return "queued"
-        return next((str(step) for step, at in reversed([*zip(STEPS, record.step_times, strict=True)]) if at is not None), "")
+        return next((str(step) for step, at in reversed([*zip(STEPS, record.step_times, strict=True)]) if at is not None), "queued")
 
-
-def _walk(nodes: list[Node], indent: int) -> Iterator[tuple[Record, int]]:
-    for node in nodes:
-        yield node.record, indent
-        yield from _walk(node.children, indent + 1)
+    def picture(self, found: list[tuple[Record, dict[str, Any]]], height: int | None = None) -> RenderableType:
+        """The trees, the reasons of those that are stuck, and the total; `height`: in so many lines."""
+        if not found:
+            return Text("Nothing is queued or running; waiting.", style="dim")
+        why = {record.session_id: now["stuck"] for record, now in found if now["stuck"]}
+        notes = [Text(f"! {count(number, 'delegation')}: {words}", style=ALARM) for words, number in Counter(why.values()).items()]
+        roots = forest([record for record, _ in found])
+        shown = roots if height is None else roots[: max(1, (height - len(notes)) // 2)]
+        view = View(now=time.time(), words=self._watch.words, rows=None if height is None else height // len(shown), stuck=why)
+        more = f"; {len(roots) - len(shown)} more trees do not fit" if len(shown) < len(roots) else ""
+        total = Text(f"{count(len(found), 'delegation')} queued or running{more}", style="dim")
+        return Group(*(draw(root, view) for root in shown), *notes, total)
 
 
 def status(
@@ -240,9 +225,9 @@ def status(
         if not project.as_json and not once and console().is_terminal:
             _watch(store, live)
             return Exit.OK
-        lines = live.lines(time.time())
-    shown = (lambda: console().print(_picture(lines))) if lines else "Nothing is queued or running. `remit history` lists the past."
-    return project.answer(lambda: {"active": len(lines), "delegations": [record_document(record) | now for record, _, now in lines]}, shown)
+        found = live.read()
+    shown = (lambda: console().print(live.picture(found))) if found else "Nothing is queued or running. `remit history` lists the past."
+    return project.answer(lambda: {"active": len(found), "delegations": [record_document(record) | now for record, now in found]}, shown)
 
 
 def _watch(store: Store, delegations: LiveDelegations) -> None:
@@ -254,35 +239,8 @@ def _watch(store: Store, delegations: LiveDelegations) -> None:
             seen = store.change_stamp()
             if seen != stamp or time.monotonic() - drawn_at > REDRAW_SECONDS:
                 stamp, drawn_at = seen, time.monotonic()
-                live.update(_picture(delegations.lines(time.time()), console().height - 5), refresh=True)
+                live.update(delegations.picture(delegations.read(), console().height - 5), refresh=True)
             time.sleep(LOOK_SECONDS)
-
-
-def _picture(lines: list[tuple[Record, int, dict[str, Any]]], height: int | None = None) -> "RenderableType":
-    """The table of delegations, the reasons of those that are stuck, and the total. `height`: at most so many delegations and reasons."""
-    if not lines:
-        return Text("Nothing is queued or running; waiting.", style="dim")
-    stuck_for = Counter(now["stuck"] for _, _, now in lines if now["stuck"])
-    notes = [Text(f"! {count(number, 'delegation')}: {why}", style="bold red") for why, number in stuck_for.items()]
-    shown = lines if height is None else lines[: max(1, height - len(notes))]
-    more = f"; {len(lines) - len(shown)} more do not fit" if len(shown) < len(lines) else ""
-    is_roomy = console().width >= ROOMY_COLUMNS
-    rows = [
-        {
-            "agent": Text("  " * indent)
-            .append_text(GONE_MARK if now["stuck"] else state_mark(record.state, None))
-            .append(f" {one_line(record.agent, 40)}", style="bold"),
-            "session": record.session_id if is_roomy else short(record.session_id),
-            "doing": now["doing"],
-            "age": duration(now["age"]),
-            "left": Text(duration(now["left"]), style="yellow" if now["left"] < 5 else ""),
-            "heard": f"{duration(now['heard'])} ago" if is_roomy else "",
-            "spent": spent(now["tokens"], now["cost"]),
-        }
-        for record, indent, now in shown
-    ]
-    total = Text(f"{count(len(lines), 'delegation')} queued or running{more}", style="dim")
-    return Group(table(rows, shrinking=("doing",)), *notes, total)
 
 
 # ---- history
@@ -340,15 +298,14 @@ def _states(status: str | None) -> tuple[State, ...]:
 
 def _print_history(records: list[Record], gone: Collection[str], now: float, limit: int) -> None:
     rows = []
-    is_roomy = console().width >= ROOMY_COLUMNS
     for record in records:
         mark, style = MARKS[record.state]
         is_gone = record.session_id in gone
         rows.append(
             {
-                "session": record.session_id if is_roomy else short(record.session_id),
+                "session": record.session_id,
                 "agent": Text("  " * (record.depth - 1) + one_line(record.agent)),
-                "status": Text("! gone", style="bold red") if is_gone else Text(f"{mark} {record.state}", style=style),
+                "status": Text("! gone", style=ALARM) if is_gone else Text(f"{mark} {record.state}", style=style),
                 "when": when(record.created_at, now),
                 "took": duration((record.settled_at or now) - record.started_at) if record.started_at and not is_gone else "-",
                 "summary": GONE.partition(":")[0] if is_gone else "" if record.result is None else gist_of(record.result),
@@ -500,3 +457,24 @@ async def _print_recovered(remit: Remit) -> None:
             record = await remit.describe(session_id)
             words = "" if record.result is None else one_line(record.result.summary, 160)
             say(f"{label}  {session_id}  {record.agent}  {record.state}  {words}")
+
+
+# ---- validate
+
+
+def validate(
+    project: Project,
+    file: Annotated[str, Argument(metavar="FILE", help="The return, as JSON or text that contains it; - reads stdin.")],
+    session: Annotated[str | None, Option(metavar="ID", help="The session id that the return must have.")] = None,
+) -> Exit:
+    """Check a return against the return format: exit 0 or 1, one fault per line."""
+    from remit.runtime.validate import check_return
+
+    try:
+        checked = check_return(read_input(file), session, project.root)
+    except InvalidReturn as invalid:
+        return project.answer({"valid": False, "faults": list(invalid.faults)}, "\n".join(invalid.faults), Exit.FAILED)
+    for warning in checked.warnings if not project.as_json else ():
+        say_aside(f"warning: {warning}")
+    document = {"valid": True, "faults": [], "warnings": list(checked.warnings), "return": checked.to_dict()}
+    return project.answer(document, f"valid: {checked.status}")

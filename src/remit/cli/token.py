@@ -32,8 +32,6 @@ def new(
     tree_budget: Annotated[list[str] | None, _option("KIND=LIMIT", "The same, of each tree that it requests.")] = None,
     timeout: Annotated[str | None, _option("SPAN", "The longest timeout that it may request.")] = None,
     depth: Annotated[int | None, _option("N", "The greatest depth of its trees.", min=1)] = None,
-    rate: Annotated[float | None, _option("N", "Requests per second. Default: the setting.", min=0.01)] = None,
-    streams: Annotated[int | None, _option("N", "Open streams. Default: the setting.", min=1)] = None,
 ) -> Exit:
     """Create a token and print it once: only its hash is kept."""
     lifetime = arguments.seconds(expires, "--expires")
@@ -45,8 +43,6 @@ def new(
         timeout_seconds=arguments.seconds(timeout, "--timeout"),
         max_depth=depth,
         expires_at=None if lifetime is None else SYSTEM_CLOCK.wall() + lifetime,
-        requests_per_second=rate,
-        streams=streams,
     )
     make_folder(project.folder)
     made, secret = Tokens(project.folder).new(name, grants)
@@ -118,7 +114,7 @@ def _scope(token: "Token") -> str:
 
 def _words(name: str, value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_words(key, limit)}" for key, limit in value.items() if limit is not None)
+        value = [f"{key} {limit:g}" for key, limit in value.items() if limit is not None]
     if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
+        return ", ".join(value)
     return duration(value) if name.endswith("seconds") else f"{value:g}"

@@ -4,9 +4,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self
 
 from rich.console import Group
@@ -16,13 +15,14 @@ from rich.tree import Tree
 
 from remit.cli.approval import pausing
 from remit.cli.events import Watch, Word, gist_of, parameters_hint
+from remit.cli.live import Show
 from remit.cli.render import MARKS, count, duration, error_console, one_line, short
 from remit.core.events import Event
 from remit.core.record import Record
 from remit.core.states import State
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-GONE_MARK = Text("!", style="bold red")
+ALARM = "bold red"
 BAR_CELLS = 10
 
 
@@ -50,8 +50,8 @@ class View:
     """Height; None: unlimited."""
     is_moving: bool = False
     """Whether it is redrawn in place."""
-    gone: Collection[str] = ()
-    """Session ids whose process is gone."""
+    stuck: Mapping[str, str] = field(default_factory=dict)
+    """Why delegations seem not to continue, by session id."""
 
 
 def forest(records: Sequence[Record]) -> list[Node]:
@@ -92,15 +92,18 @@ def _hang(tree: Tree, node: Node, view: View, most: int | None) -> None:
 
 def _line(node: Node, view: View, folded: int) -> Text:
     record = node.record
-    is_gone = record.session_id in view.gone
-    line = GONE_MARK.copy() if is_gone else state_mark(record.state, view.now if view.is_moving else None)
+    stuck = view.stuck.get(record.session_id)
+    mark, style = MARKS[record.state] if not stuck else ("!", ALARM)
+    if record.state is State.RUNNING and view.is_moving and not stuck:
+        mark = SPINNER[int(view.now * 10) % len(SPINNER)]
+    line = Text(mark, style=style)
     line.append(f" {record.agent}", style="bold")
     if hint := parameters_hint(record.parameters):
         line.append(f" {hint}", style="cyan")
     line.append(f" {short(record.session_id)}", style="dim")
     line.append("  ")
-    if is_gone:
-        line.append("its process is gone", style="bold red")
+    if stuck:
+        line.append(stuck.partition(":")[0], style=ALARM)
     else:
         line.append_text(_settled_part(record, view) if record.state.is_settled else _live_part(record, view))
     if folded:
@@ -108,14 +111,6 @@ def _line(node: Node, view: View, folded: int) -> Text:
     line.no_wrap = True
     line.overflow = "ellipsis"
     return line
-
-
-def state_mark(state: State, spinning_at: float | None) -> Text:
-    """The mark of a state. `spinning_at`: the time, in a live view."""
-    mark, style = MARKS[state]
-    if state is State.RUNNING and spinning_at is not None:
-        mark = SPINNER[int(spinning_at * 10) % len(SPINNER)]
-    return Text(mark, style=style)
 
 
 def _live_part(record: Record, view: View) -> Text:
@@ -152,7 +147,7 @@ def _settled_part(record: Record, view: View) -> Text:
     return line
 
 
-class LiveTree:
+class LiveTree(Show):
     """The tree, redrawn in place; hidden during questions to the user and removed at the end."""
 
     def __init__(self) -> None:
@@ -169,9 +164,9 @@ class LiveTree:
         self._registered.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._registered.__exit__(kind, error, trace)
-        self._live.__exit__(kind, error, trace)
+    def __exit__(self, *raised: object) -> None:
+        self._registered.__exit__(None, None, None)
+        self._live.__exit__(None, None, None)
 
     def _pause(self) -> None:
         self.is_paused = True

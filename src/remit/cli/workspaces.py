@@ -1,10 +1,9 @@
-"""`remit workspaces`: list, merge and remove the worktrees and copies that delegations worked in."""
+"""`remit workspaces`: list, merge and remove the worktrees that delegations worked in."""
 
 import asyncio
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -42,12 +41,10 @@ from remit.runtime.workspace_cleanup import (
 )
 from remit.runtime.workspaces import MergeWrite, Workspace, list_workspaces, load_workspace
 
-AT_ONCE = 4
-"""Workspaces inspected at the same time: each costs a few short git commands."""
 FORGOTTEN = "forgotten"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Place:
     """A workspace in the list."""
 
@@ -60,6 +57,9 @@ class Place:
     """None while it is in use."""
     task: "Task | None" = None
     """The board task whose work it contains."""
+    did: str = ""
+    """removed, merged or kept, by this command."""
+    why: str = ""
 
     @property
     def state(self) -> str:
@@ -69,55 +69,41 @@ class Place:
         return FORGOTTEN if self.record is None else str(self.record.state)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    place: Place
-    did: str
-    """removed, merged or kept."""
-    why: str = ""
-
-
 def workspaces(
     project: Project,
     sessions: Annotated[
         list[str] | None,
         Argument(metavar="SESSION|N", help="Only those of these delegations or tasks.", autocompletion=completion.sessions),
     ] = None,
-    unchanged: Annotated[bool, Option("--unchanged", help="Only those without changes.")] = False,
     remove: Annotated[bool, Option("--remove", help="Remove them with their branches; asks when that loses work.")] = False,
     merge: Annotated[bool, Option("--merge", help="Merge them into the branch that is checked out, then remove them.")] = False,
     protected: Annotated[bool, Option("--protected", help="With --merge: also files that the policy does not allow the agent.")] = False,
     diff: Annotated[bool, Option("--diff", help="Show what was changed in them.")] = False,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> Exit:
-    """List the worktrees and copies that agents worked in; show, remove or merge them."""
-    if remove and merge:
-        raise Misused("--merge and --remove exclude one another.", advice="--merge removes what it has merged.")
-    if merge and not sessions:
-        raise Misused("--merge needs the delegations to merge.", advice="Name the delegations: remit workspaces SESSION --merge")
-    if protected and not merge:
-        raise Misused("--protected belongs to --merge.", advice="remit workspaces SESSION --merge --protected")
-    if remove and not (sessions or unchanged):
-        raise Misused("--remove needs the delegations to remove.", advice="Name the delegations, or add --unchanged.")
+    """List the worktrees that agents worked in; show, remove or merge them."""
+    if (remove and merge) or (protected and not merge):
+        raise Misused("--merge and --remove exclude one another, and --protected belongs to --merge.", advice="Use one of them.")
+    if (merge or remove) and not sessions:
+        raise Misused("Name the delegations to merge or to remove.", advice="remit workspaces SESSION --merge, or --remove")
     places = _places(project, sessions or [])
     if diff:
         return _print_diffs(project, places)
-    if unchanged:
-        places = [place for place in places if place.seen is not None and place.seen.is_unchanged]
-    outcomes: list[Outcome] = []
     code = _permitted(places, project) if remove and not yes else Exit.OK
-    if (remove or merge) and code is Exit.OK:
-        merged = partial(_merged, project=project, with_protected=protected)
-        outcomes = [_done(place, _removed if remove else merged) for place in places]
-        kept = sum(outcome.did == "kept" for outcome in outcomes)
-        code = Exit.OK if not kept else Exit.PARTIAL if kept < len(outcomes) else Exit.REFUSED if remove else Exit.FAILED
-        lines = [_outcome_line(outcome) for outcome in outcomes] or ["Nothing to remove."]
-        text: Callable[[], object] | str = "\n".join(lines)
-    else:
-        text = (lambda: None) if code is not Exit.OK else (lambda: _print(places, project, is_filtered=bool(sessions) or unchanged))
-    by_session = {outcome.place.workspace.session_id: outcome for outcome in outcomes}
-    documents = [_document(place, by_session.get(place.workspace.session_id)) for place in places]
-    return project.answer({"workspaces": documents}, text, code)
+    acts = code is Exit.OK and (remove or merge)
+    if acts:
+        for place in places:
+            place.did, place.why = _done(place, _removed if remove else partial(_merged, project=project, with_protected=protected))
+        kept = sum(place.did == "kept" for place in places)
+        code = Exit.OK if not kept else Exit.PARTIAL if kept < len(places) else Exit.REFUSED if remove else Exit.FAILED
+
+    def shown() -> None:
+        if acts:
+            say("\n".join(map(_outcome_line, places)))
+        elif code is Exit.OK:
+            _print(places, project)
+
+    return project.answer({"workspaces": [_document(place) for place in places]}, shown, code)
 
 
 # ---- which there are
@@ -149,8 +135,7 @@ def _places(project: Project, names: Sequence[str]) -> list[Place]:
             return Place(workspace=workspace, record=record, runs=GONE if workspace.session_id in gone else f"it is {record.state}")
         return Place(workspace=workspace, record=record, seen=workspace_status(workspace))
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(place, found))
+    return [place(workspace) for workspace in found]
 
 
 def _in_use(project: Project, number: int) -> str:
@@ -190,8 +175,7 @@ def _permitted(places: Sequence[Place], project: Project) -> Exit:
     if not needed:
         return Exit.OK
     for place in needed:
-        name = place.workspace.branch or place.workspace.inside
-        say_aside(f"{place.workspace.session_id}  {_agent(place)}  {name}: {_contents(place)}")
+        say_aside(f"{place.workspace.session_id}  {_agent(place)}  {place.workspace.branch}: {_contents(place)}")
     if project.as_json or not sys.stdin.isatty():
         say_aside("Nothing was removed: this work exists nowhere else, and there is no terminal to ask at. Run it again with --yes.")
         return Exit.BLOCKED
@@ -202,26 +186,27 @@ def _permitted(places: Sequence[Place], project: Project) -> Exit:
         return Exit.INTERRUPTED
 
 
-def _done(place: Place, do: Callable[[Place], Outcome]) -> Outcome:
+def _done(place: Place, do: "Callable[[Place], tuple[str, str]]") -> tuple[str, str]:
+    """The action, and its reason."""
     if place.seen is None:
-        return Outcome(place=place, did="kept", why=place.runs)
+        return "kept", place.runs
     try:
         return do(place)
     except RemitError as error:
-        return Outcome(place=place, did="kept", why=f"{error.message} {error.advice}".strip())
+        return "kept", f"{error.message} {error.advice}".strip()
     except OSError as error:
-        return Outcome(place=place, did="kept", why=str(error))
+        return "kept", str(error)
 
 
-def _removed(place: Place) -> Outcome:
+def _removed(place: Place) -> tuple[str, str]:
     workspace = place.workspace
     if workspace.task or place.seen is None or not place.seen.is_unchanged:
         discard_workspace(workspace)
         if workspace.task:
             forget_work(Board(workspace.root), workspace.task)
     elif not remove_unchanged(workspace.root, workspace.session_id):  # inspected again under its lock: newer changes were not confirmed
-        return Outcome(place=place, did="kept", why="another workspace began from it, or it was changed just now")
-    return Outcome(place=place, did="removed")
+        return "kept", "another workspace began from it, or it was changed just now"
+    return "removed", ""
 
 
 def _permitted_writes(project: Project, place: Place, writes: "Sequence[MergeWrite]") -> Sequence[bool]:
@@ -237,51 +222,45 @@ def _permitted_writes(project: Project, place: Place, writes: "Sequence[MergeWri
         policy.close()
 
 
-def _merged(place: Place, *, project: Project, with_protected: bool) -> Outcome:
+def _merged(place: Place, *, project: Project, with_protected: bool) -> tuple[str, str]:
     workspace = place.workspace
     if workspace.task:
-        return _landed(place, project)
+        return asyncio.run(_landed(place, project))
     permitted = (lambda writes: [True] * len(writes)) if with_protected else partial(_permitted_writes, project, place)
     with merging(project.folder, workspace.session_id):
-        outcome = merge_by_hand(workspace, f"{_agent(place)}\n\nSession: {workspace.session_id}", permitted)
+        outcome = merge_by_hand(workspace, f"{_agent(place)}\n\nSession: {workspace.session_id}", permitted, project.settings)
         if outcome.is_done:
             with project.store() as store:
                 store.drop_keys(CACHE_KEYS)  # cached results were made from the previous files
     if not outcome.is_done:
-        files = f" ({', '.join(outcome.conflicts[:10])})" if outcome.conflicts else ""
-        return Outcome(place=place, did="kept", why=f"{outcome.reason}{files}; nothing was changed in the project")
-    if outcome.left_out:
-        left = f"left out, because the policy does not allow {_agent(place)} to write them: {', '.join(outcome.left_out[:10])}"
-        return Outcome(place=place, did="merged", why=f"into {outcome.into}; {left}. To merge them too: --merge --protected")
+        files = f" ({', '.join(outcome.conflicts[:10])})" if outcome.is_protected else ""
+        how = ". To merge them nevertheless: --merge --protected" if outcome.is_protected else ""
+        return "kept", f"{outcome.reason}{files}; nothing was changed in the project{how}"
     left = discard_merged(workspace)
-    return Outcome(place=place, did="merged", why=f"into {outcome.into}" + (f"; {workspace.inside} stays: {left}" if left else ""))
+    return "merged", f"into {outcome.into}" + (f"; {workspace.inside} stays: {left}" if left else "")
 
 
-def _landed(place: Place, project: Project) -> Outcome:
+async def _landed(place: Place, project: Project) -> tuple[str, str]:
     """Merge the work of a task as its command would, and complete the task."""
-
-    async def land() -> Outcome:
-        async with project.open() as remit:
-            outcome = await merge_work(remit, Board(project.root), place.workspace.task)
-        if outcome.status == "completed":
-            return Outcome(place=place, did="merged", why=f"into {place.workspace.onto}; {outcome.summary}")
-        return Outcome(place=place, did="kept", why=f"{outcome.summary} {outcome.next_steps}")
-
-    return asyncio.run(land())
+    async with project.open() as remit:
+        outcome = await merge_work(remit, Board(project.root), place.workspace.task)
+    if outcome.status == "completed":
+        return "merged", f"into {place.workspace.onto}; {outcome.summary}"
+    return "kept", f"{outcome.summary} {outcome.next_steps}"
 
 
 def _print_diffs(project: Project, places: Sequence[Place]) -> Exit:
     texts = {place.workspace.session_id: diff_text(place.workspace).decode(errors="replace") for place in places}
-    documents = [{**_document(place, None), "diff": texts[place.workspace.session_id]} for place in places]
+    documents = [{**_document(place), "diff": texts[place.workspace.session_id]} for place in places]
     return project.answer({"workspaces": documents}, lambda: print(harmless("".join(texts.values())), end=""))
 
 
 # ---- in words
 
 
-def _outcome_line(outcome: Outcome) -> str:
-    why = f": {one_line(outcome.why, 600)}" if outcome.why else ""
-    return f"{outcome.did}  {outcome.place.workspace.session_id}  {_agent(outcome.place)}{why}"
+def _outcome_line(place: Place) -> str:
+    why = f": {one_line(place.why, 600)}" if place.why else ""
+    return f"{place.did}  {place.workspace.session_id}  {_agent(place)}{why}"
 
 
 def _agent(place: Place) -> str:
@@ -300,15 +279,14 @@ def _contents(place: Place) -> str:
     return ", ".join(words) or "unchanged"
 
 
-def _document(place: Place, outcome: Outcome | None = None) -> dict[str, Any]:
+def _document(place: Place) -> dict[str, Any]:
     workspace, seen = place.workspace, place.seen
     document: dict[str, Any] = {
         "session_id": workspace.session_id,
         "task": workspace.task or None,
         "agent": None if place.record is None else place.record.agent,
-        "kind": str(workspace.kind),
         "folder": workspace.inside,
-        "branch": workspace.branch or None,
+        "branch": workspace.branch,
         "state": place.state,
         "age_seconds": round(max(0.0, time.time() - workspace.made_at), 3),
         "is_in_use": seen is None,
@@ -318,25 +296,23 @@ def _document(place: Place, outcome: Outcome | None = None) -> dict[str, Any]:
         "is_merged": None if seen is None else seen.is_merged,
         "doubt": (seen.doubt if seen is not None else place.runs) or None,
     }
-    return document if outcome is None else document | {"did": outcome.did, "why": outcome.why or None}
+    return document | ({"did": place.did, "why": place.why or None} if place.did else {})
 
 
-def _print(places: Sequence[Place], project: Project, *, is_filtered: bool) -> None:
+def _print(places: Sequence[Place], project: Project) -> None:
     if not places:
-        say("No workspace matches." if is_filtered else f"No agent has left a workspace in {project.root}.")
+        say(f"No agent has left a workspace in {project.root}.")
         return
-    documents = [(_document(place), _contents(place)) for place in places]
     rows = [
         {
-            "task": str(one["task"] or ""),
-            "session": one["session_id"],
-            "agent": one["agent"] or "-",
-            "kind": one["kind"],
-            "verdict": one["state"],
-            "age": duration(one["age_seconds"]),
-            "in it": contents,
-            "branch": one["branch"] or "",
+            "task": str(place.workspace.task or ""),
+            "session": place.workspace.session_id,
+            "agent": _agent(place),
+            "verdict": place.state,
+            "age": duration(time.time() - place.workspace.made_at),
+            "in it": _contents(place),
+            "branch": place.workspace.branch,
         }
-        for one, contents in documents
+        for place in places
     ]
     say_table(rows, shrinking=("in it", "branch"))

@@ -36,8 +36,6 @@ _ROLE = "remit.agents.roles"
 _BUILT_INS = ("remit.builtin.", _ROLE)
 _REQUIREMENT = r"(mcp|tool):[^\s/:]+"
 LONGEST_NAME = 128
-_ALIKE = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"})
-"""Scripts with similar-looking letters."""
 
 
 AGENT_FOLDERS = (".remit/agents", ".claude/agents", ".opencode/agent", ".opencode/agents")
@@ -60,17 +58,7 @@ def agent_name(name: str) -> str:
         raise Misused(f"{name!r:.200} is not a name for an agent.", advice="Use letters, digits, - and _, with dots between parts.")
     if len(name) > LONGEST_NAME:
         raise Misused(f"{name[:60]!r}… is not a name for an agent: it has {len(name)} characters, {LONGEST_NAME} are the most.")
-    if not name.isascii() and (alike := _looks_like(name)):
-        raise Misused(f"{name!a} is not a name for an agent: {alike}.", advice="Write it in the letters of one script.")
     return name
-
-
-def _looks_like(name: str) -> str:
-    """Why people or models could mistake it for another name; empty if they could not."""
-    if unicodedata.normalize("NFKC", name) != name:
-        return f"it looks like {unicodedata.normalize('NFKC', name)!r}"
-    scripts = {unicodedata.name(c, "").partition(" ")[0] for c in name if c.isalpha()} & _ALIKE
-    return f"it mixes {' and '.join(sorted(one.capitalize() for one in scripts))} letters, which look alike" if len(scripts) > 1 else ""
 
 
 class Isolation(StrEnum):
@@ -98,8 +86,13 @@ class WorkspaceKind(StrEnum):
     """It writes no files."""
     WORKTREE = "worktree"
     """Its own git worktree: its changes are a diff, merged only on request."""
-    COPY = "copy"
-    """A copy of the project: its changes are a diff, and nothing else is touched."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        if value == "copy":
+            raise Misused(
+                'workspace = "copy" was removed.', advice='Write "worktree" (it needs a git checkout with a commit) or "scratch".'
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +171,7 @@ def requirement_fault(requires: Sequence[str]) -> str:
 
 _READING = frozenset({Effect.READ, Effect.NETWORK})
 _CHANGING = frozenset({Effect.WRITE, Effect.DELETE, Effect.EXECUTE})
-_ELSEWHERE = frozenset({"mcp", "grpc", "a2a"})
+_ELSEWHERE = frozenset({"mcp", "a2a"})
 """Kinds that run in another program, which declares no effects here."""
 
 

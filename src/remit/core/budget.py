@@ -4,7 +4,7 @@ Limits are nested scopes. A child without its own limits draws from its caller's
 Every draw goes up the chain, so no scope can be refilled, and a refusal names the limit that was reached."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 from remit.core.deadline import Deadline
@@ -29,13 +29,16 @@ class Limits:
     """Wall clock for the whole scope."""
 
     def __post_init__(self) -> None:
-        for name in ("delegations", "alive", "tokens", "cost", "seconds"):
+        for name in KINDS:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MOST):
                 raise Misused(f"budget: {name} must be a number of at least 0, not {value!r}.", code="INVALID_PARAMETERS")
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+KINDS = tuple(one.name for one in fields(Limits))
 
 
 class TreeLimits(NamedTuple):
@@ -118,11 +121,9 @@ class Budget:
 
     def overspent(self, *, at_limit_counts: bool = False) -> str | None:
         """The token or money limit that is exceeded (or, for a new delegation, reached)."""
-        limits = self.limits
-        if limits.tokens is not None and (self.tokens > limits.tokens or (at_limit_counts and self.tokens >= limits.tokens)):
-            return f"{limits.tokens} tokens"
-        if limits.cost is not None and (self.cost > limits.cost or (at_limit_counts and self.cost >= limits.cost)):
-            return f"{limits.cost:g} of money"
+        for used, limit, unit in ((self.tokens, self.limits.tokens, "tokens"), (self.cost, self.limits.cost, "of money")):
+            if limit is not None and (used > limit or (at_limit_counts and used == limit)):
+                return f"{limit:g} {unit}" if isinstance(limit, float) else f"{limit} {unit}"
         return None
 
     def enter(self) -> bool:
@@ -162,37 +163,18 @@ class Budget:
 
     def left(self, now: float) -> Limits:
         """The remaining budget as shown to an agent: the tightest scope of each kind."""
-        delegations = alive = tokens = cost = seconds = None
+        left: dict[str, Any] = {}
         for scope in self.scopes():
-            limits = scope.limits
-            delegations = _tighter(delegations, limits.delegations, scope.delegations)
-            alive = _tighter(alive, limits.alive, scope.alive)
-            tokens = _tighter(tokens, limits.tokens, scope.tokens)
-            cost = _tighter(cost, limits.cost, scope.cost)
-            seconds = _tighter(seconds, limits.seconds, now - scope.opened_at)
-        return Limits(
-            delegations=None if delegations is None else int(delegations),
-            alive=None if alive is None else int(alive),
-            tokens=None if tokens is None else int(tokens),
-            cost=cost,
-            seconds=seconds,
-        )
+            drawn = (scope.delegations, scope.alive, scope.tokens, scope.cost, now - scope.opened_at)
+            for kind, used in zip(KINDS, drawn, strict=True):
+                if (limit := getattr(scope.limits, kind)) is not None:
+                    left[kind] = min(left.get(kind, limit), max(0, limit - used))
+        return Limits(**left)
 
     def spendable(self) -> tuple[int | None, float | None]:
         """Remaining tokens and money, the tightest scope of each: facts for policy rules."""
-        tokens = cost = None
-        for scope in self.scopes():
-            tokens = _tighter(tokens, scope.limits.tokens, scope.tokens)
-            cost = _tighter(cost, scope.limits.cost, scope.cost)
-        return None if tokens is None else int(tokens), cost
-
-
-def _tighter(left: float | None, limit: float | None, used: float) -> float | None:
-    """The remainder after one more scope with this limit, or none."""
-    if limit is None:
-        return left
-    here = max(0, limit - used)
-    return here if left is None or here < left else left
+        left = self.left(self.opened_at)
+        return left.tokens, left.cost
 
 
 # ---- the deadline of a delegation within its budget

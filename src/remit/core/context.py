@@ -4,12 +4,13 @@ import asyncio
 import concurrent.futures
 import contextlib
 import traceback
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import wraps
-from inspect import currentframe
+from inspect import CORO_CREATED, currentframe, getcoroutinestate
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
-from types import FrameType
+from types import CodeType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from remit.core.budget import Limits
@@ -19,6 +20,7 @@ from remit.core.events import Event, EventKind
 from remit.core.request import Composition, Request, call
 from remit.core.result import Return
 from remit.core.routing import language_of
+from remit.core.text import list_some
 
 LEVELS = {"simple": 1, "moderate": 2, "complex": 3}
 GIVEN = ".given"
@@ -130,6 +132,11 @@ class ContextBackend(ContextOperations, Protocol):
         ...
 
 
+def _fact(place: str) -> Any:
+    """A read-only attribute of a context: this attribute of its backend."""
+    return property(attrgetter(f"backend.{place}"))
+
+
 class DelegationFacts:
     """Facts of the delegation, shared by the async and the blocking context."""
 
@@ -139,69 +146,31 @@ class DelegationFacts:
         self.backend = backend
         """For executors; agents use the methods of the context."""
 
-    @property
-    def session_id(self) -> str:
-        return self.backend.delegation.lineage.session_id
-
-    @property
-    def root_id(self) -> str:
-        return self.backend.delegation.lineage.root_id
-
-    @property
-    def depth(self) -> int:
-        return self.backend.delegation.lineage.depth
-
-    @property
-    def path(self) -> tuple[str, ...]:
-        return self.backend.delegation.lineage.path
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """The parameters as given and recorded."""
-        return self.backend.delegation.parameters
-
-    @property
-    def caller(self) -> str:
-        return self.backend.delegation.caller
-
-    @property
-    def task(self) -> TaskContext | None:
-        return self.backend.delegation.task
-
-    @property
-    def deadline(self) -> float:
-        """When the delegation is stopped (wall clock)."""
-        return self.backend.delegation.deadline_wall
+    session_id: str = _fact("delegation.lineage.session_id")
+    root_id: str = _fact("delegation.lineage.root_id")
+    depth: int = _fact("delegation.lineage.depth")
+    path: tuple[str, ...] = _fact("delegation.lineage.path")
+    parameters: Mapping[str, Any] = _fact("delegation.parameters")
+    """The parameters as given and recorded."""
+    caller: str = _fact("delegation.caller")
+    task: TaskContext | None = _fact("delegation.task")
+    deadline: float = _fact("delegation.deadline_wall")
+    """When the delegation is stopped (wall clock)."""
+    root: Path = _fact("root")
+    """The project's root folder."""
+    workspace: Path = _fact("workspace")
+    """The working folder: the project root, or the delegation's worktree or copy."""
+    repair: Repair | None = _fact("repair")
+    """Set if the agent is called again because its answer broke the contract."""
+    hand_in: bool = _fact("hand_in")
+    """True from the soft deadline on: return the result so far."""
+    saved: Any = _fact("saved")
+    """The last checkpoint, also from a run before a crash; None without one."""
 
     @property
     def remaining(self) -> float:
         """Seconds until the delegation is stopped (monotonic)."""
         return self.backend.remaining()
-
-    @property
-    def root(self) -> Path:
-        """The project's root folder."""
-        return self.backend.root
-
-    @property
-    def workspace(self) -> Path:
-        """The working folder: the project root, or the delegation's worktree or copy."""
-        return self.backend.workspace
-
-    @property
-    def repair(self) -> Repair | None:
-        """Set if the agent is called again because its answer broke the contract."""
-        return self.backend.repair
-
-    @property
-    def hand_in(self) -> bool:
-        """True from the soft deadline on: return the result so far."""
-        return self.backend.hand_in
-
-    @property
-    def saved(self) -> Any:
-        """The last checkpoint, also from a run before a crash; None without one."""
-        return self.backend.saved
 
     def background(self) -> ContextFiles:
         """The context files of the project (`.remit/context`) for the complexity and language of the task."""
@@ -214,67 +183,43 @@ class DelegationFacts:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+CALLS_KEPT = 256
+"""Calls of a context that are kept before those that have begun are forgotten."""
 
 
-class PendingCall(Coroutine[Any, Any, T]):
-    """An awaitable call of `ctx`, tracked by its context until it is awaited."""
+class PendingCall(NamedTuple):
+    """A call of `ctx` and its place in the code of the agent."""
 
-    __slots__ = ("_at", "_coroutine", "_unawaited", "code", "name")
-
-    def __init__(self, name: str, coroutine: Coroutine[Any, Any, T], unawaited: "set[PendingCall[Any]]", frame: FrameType) -> None:
-        self.name = name
-        self.code, self._at = frame.f_code, frame.f_lasti  # finding the line now would cost more than everything else here
-        self._coroutine = coroutine
-        self._unawaited = unawaited
-        unawaited.add(self)
+    name: str
+    coroutine: Coroutine[Any, Any, Any]
+    code: CodeType
+    instruction: int
+    """Finding the line now would cost more than everything else here."""
 
     @property
     def line(self) -> int:
-        position = next(islice(self.code.co_positions(), self._at // 2, None))
+        position = next(islice(self.code.co_positions(), self.instruction // 2, None))
         return position[0] or self.code.co_firstlineno
-
-    def __await__(self) -> Generator[Any, None, T]:
-        self._unawaited.discard(self)
-        return self._coroutine.__await__()
-
-    def send(self, value: Any, /) -> Any:
-        self._unawaited.discard(self)
-        return self._coroutine.send(value)
-
-    def throw(self, *raised: Any) -> Any:
-        self._unawaited.discard(self)
-        return self._coroutine.throw(*raised)
-
-    def close(self) -> None:
-        self._unawaited.discard(self)
-        self._coroutine.close()
 
 
 def _must_be_awaited(
     method: Callable[Concatenate["Context", P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["Context", P], Coroutine[Any, Any, T]]:
-    name = method.__name__
-
     @wraps(method)
     def begin(self: "Context", /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
-        if self.unawaited is None:
-            self.unawaited = set()
-        return PendingCall(name, method(self, *args, **kwargs), self.unawaited, currentframe().f_back)  # type: ignore[union-attr,arg-type]
+        return self._note_call(method.__name__, method(self, *args, **kwargs), currentframe())
 
     return begin
 
 
 def forgotten_await(context: "Context", agent: str) -> Failed:
     """The error of an agent that ended with calls it did not await. Those calls had no effect."""
-    calls = sorted(context.unawaited or (), key=lambda call: (call.code.co_filename, call.line))
+    calls = sorted(context.unawaited, key=lambda call: (call.code.co_filename, call.line))
     for one in calls:
-        one.close()
-    where = " and ".join(f"ctx.{one.name}() at {Path(one.code.co_filename).name}:{one.line}" for one in calls[:3])
-    error = Failed(
-        f"{agent} did not await {where}{' and more' if len(calls) > 3 else ''}: the call did nothing.",
-        code="AGENT_RAISED",
-        advice=f"Write `await ctx.{calls[0].name}(…)` there.",
-    )
+        one.coroutine.close()
+    where = list_some([f"ctx.{one.name}() at {Path(one.code.co_filename).name}:{one.line}" for one in calls], 3)
+    advice = f"Write `await ctx.{calls[0].name}(…)` there."
+    error = Failed(f"{agent} did not await {where}: the call did nothing.", code="AGENT_RAISED", advice=advice)
     frames = [traceback.FrameSummary(one.code.co_filename, one.line, one.code.co_name) for one in calls]
     error.traceback_text = "Calls that were not awaited:\n" + "".join(traceback.format_list(frames))
     return error
@@ -283,12 +228,27 @@ def forgotten_await(context: "Context", agent: str) -> Failed:
 class Context(DelegationFacts):
     """The context of an async agent."""
 
-    __slots__ = ("unawaited",)
+    __slots__ = ("_calls",)
 
     def __init__(self, backend: ContextBackend) -> None:
         self.backend = backend
-        self.unawaited: set[PendingCall[Any]] | None = None
-        """For executors: calls that were made and not awaited yet."""
+        self._calls: list[PendingCall] | None = None
+
+    @property
+    def unawaited(self) -> list[PendingCall]:
+        """For executors: calls that were made and have not begun, because the agent did not await them yet."""
+        return [one for one in self._calls or () if getcoroutinestate(one.coroutine) == CORO_CREATED]
+
+    def _note_call(self, name: str, coroutine: Coroutine[Any, Any, T], frame: Any) -> Coroutine[Any, Any, T]:
+        """`frame`: that of the method which the agent called."""
+        caller = frame.f_back
+        call = tuple.__new__(PendingCall, (name, coroutine, caller.f_code, caller.f_lasti))
+        if self._calls is None:
+            self._calls = []
+        elif not len(self._calls) % CALLS_KEPT:
+            self._calls = self.unawaited
+        self._calls.append(call)
+        return coroutine
 
     @property
     def budget(self) -> Limits:
@@ -315,10 +275,8 @@ class Context(DelegationFacts):
     def delegate(self, agent: str | Composition, /, **asked: Any) -> Coroutine[Any, Any, Return]:
         """Hand work to a child and wait for its return. A child never runs longer than this delegation. Accepts compositions such as
         `sequence(…)`."""
-        if self.unawaited is None:
-            self.unawaited = set()
         # Like the methods below, without its own coroutine: most trees call this for every node.
-        return PendingCall("delegate", self.backend.delegate(call(agent, **asked)), self.unawaited, currentframe().f_back)  # type: ignore[union-attr,arg-type]
+        return self._note_call("delegate", self.backend.delegate(call(agent, **asked)), currentframe())
 
     @_must_be_awaited
     async def start(self, agent: str | Composition, /, **asked: Any) -> Handle:

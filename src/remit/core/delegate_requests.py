@@ -62,7 +62,7 @@ NAMES_IN_MESSAGE = 30
 class Catalogue:
     def __init__(self, specs: Callable[[], Sequence[AgentSpec]]) -> None:
         self._specs = specs
-        self._seen: tuple[AgentSpec, ...] | None = None
+        self._seen: tuple[AgentSpec, ...] = ()
         self._shown: tuple[AgentSpec, ...] = ()
         self._targets: dict[str, dict[str | None, AgentSpec]] = {}
 
@@ -73,7 +73,7 @@ class Catalogue:
 
     def targets(self) -> Mapping[str, Operations]:
         now = tuple(self._specs())
-        if self._seen is None or len(now) != len(self._seen) or not all(map(is_, now, self._seen)):
+        if len(now) != len(self._seen) or not all(map(is_, now, self._seen)):
             # when space is short, the project's own agents come first
             self._seen, self._shown = now, tuple(map(_encodable_spec, sorted(now, key=rank)))
             self._targets = {}
@@ -89,40 +89,23 @@ class Catalogue:
         return sorted({operation for operations in asked for operation in operations if operation is not None})
 
     def find(self, target: object, operation: object) -> AgentSpec:
-        """Find the agent: check the target, then the operation, then whether they match."""
+        """Find the agent: check the target, then the operation, then whether they match. Accepts `worker.read_file` as the target: agents
+        are listed this way."""
         targets = self.targets()
-        if not isinstance(target, str) or not target:
-            raise DelegateError("target must name an agent.", code="INVALID_TARGET", **_allowed("targets", targets))
-        if target not in targets:
-            return self._by_whole_name(target, operation)
-        if operation is not None and not isinstance(operation, str):
-            fault = f"operation must be a name, not {operation!r:.60}."
-            raise DelegateError(fault, code="INVALID_OPERATION", **_allowed("operations", self.operations(target), target=target))
-        operations = targets[target]
-        found = operations.get(operation or None) or (operations.get(snake(operation)) if operation else None)
+        if isinstance(target, str) and target not in targets and operation in (None, "", parts_of(target)[1]):
+            target, operation = parts_of(target)
+        if not isinstance(target, str) or target not in targets:
+            message = f"There is no target {target!r:.80}." if target else "target must name an agent."
+            raise DelegateError(message, code="INVALID_TARGET", **_allowed("targets", targets, meant=str(target or "")))
+        operations, named = targets[target], operation or None
+        found = operations.get(named) or operations.get(snake(named)) if isinstance(named, str) else operations.get(None)
         if found is None and (alone := operations.get(None)) is not None and alone.kind == NOT_APPROVED:
             return alone  # its operations are known only after approval
-        if found is None:
-            raise self._wrong_operation(target, operation)
+        if found is None or not isinstance(named, str | None):
+            fault = f"has no operation {named!r:.80}" if named else "needs an operation"
+            allowed = _allowed("operations", self.operations(target), meant=str(named or ""), target=target)
+            raise DelegateError(f"{target} {fault}.", code="INVALID_OPERATION", **allowed)
         return found
-
-    def _by_whole_name(self, target: str, operation: object) -> AgentSpec:
-        """Accept `worker.read_file` as the target: agents are listed this way and the command line names them so."""
-        first, rest = parts_of(target)
-        operations = self.targets().get(first)
-        if operations is not None and rest is not None and operation in (None, "", rest):
-            return self.find(first, rest)
-        raise DelegateError(
-            f"There is no target {target!r:.80}.", code="INVALID_TARGET", **_allowed("targets", self.targets(), meant=target)
-        )
-
-    def _wrong_operation(self, target: str, operation: str | None) -> DelegateError:
-        names = self.operations(target)
-        missing = f"has no operation {operation!r:.80}" if operation else "needs an operation"
-        fault, allowed = f"{target} {missing}.", _allowed("operations", names, meant=operation or "", target=target)
-        if not names:
-            fault, allowed["advice"] = f"{target} has no operations.", "Leave operation out."
-        return DelegateError(fault, code="INVALID_OPERATION", **allowed)
 
 
 def parts_of(name: str) -> tuple[str, str | None]:
@@ -139,12 +122,9 @@ def _encodable_spec(spec: AgentSpec) -> AgentSpec:
 def _allowed(what: str, names: Iterable[str], *, meant: str = "", **facts: str) -> dict[str, Any]:
     """Advice as text and every allowed name as data; the closest match comes first."""
     known = sorted(names)
-    close = difflib.get_close_matches(meant, known, n=1) if meant else []
+    close = difflib.get_close_matches(meant, known, n=1)
     words = f"Did you mean {close[0]}? " if close else ""
-    if known:
-        words += f"{what.capitalize()}: {list_some(known, NAMES_IN_MESSAGE)}."
-    else:
-        words += "There are no agents here: put one into .remit/agents." if what == "targets" else "It has none."
+    words += f"{what.capitalize()}: {list_some(known, NAMES_IN_MESSAGE) or 'none'}."
     return {"advice": words, "details": {**facts, what: known, **({"didYouMean": close[0]} if close else {})}}
 
 
@@ -190,11 +170,7 @@ def properties(catalogue: Catalogue, *, rest: str = "") -> Schema:
             "exclusiveMinimum": 0,
             "description": "Milliseconds until it is stopped and returns its result so far.",
         },
-        "priority": {
-            "type": "string",
-            "enum": list(PRIORITIES[: len(Priority)]),
-            "description": "Order in the queue when all slots are busy.",
-        },
+        "priority": one_of("Order in the queue when all slots are busy.", [priority.name.lower() for priority in Priority]),
         "resume": {"type": "string", "description": _RESUME},
         "idle": {"type": "number", "exclusiveMinimum": 0, "description": "Milliseconds without a sign of life until it is stopped."},
     }
@@ -204,8 +180,7 @@ def parameters_schema(spec: AgentSpec) -> Schema:
     """The parameter schema of one agent, with the names in camelCase."""
     own = spec.parameters_schema
     emitted = camel_names(own.get("properties", {}))
-    schema: Schema = {**own, "type": "object"}
-    schema.pop("title", None)
+    schema: Schema = {**_untitled(own), "type": "object"}
     if emitted:
         schema["properties"] = {emitted[name]: _untitled(inner) for name, inner in own["properties"].items()}
     if "required" in own:
@@ -295,8 +270,7 @@ class DelegateRequest:
     def asked(self) -> dict[str, Any]:
         """Keyword arguments of `Remit.delegate` and `Remit.start`."""
         asked = {"parameters": self.parameters, "timeout": self.timeout_seconds, "priority": self.priority}
-        continued = {"resume": self.resume, "idle": self.idle_seconds}
-        return asked | {name: value for name, value in continued.items() if value is not None}
+        return asked | {name: value for name, value in (("resume", self.resume), ("idle", self.idle_seconds)) if value is not None}
 
 
 class Reader:
@@ -324,7 +298,7 @@ class Reader:
             timeout_seconds=self._timeout_seconds(spec, arguments["timeout"]) if "timeout" in arguments else None,
             priority=_priority(arguments.get("priority")),
             resume=_session_id(arguments["resume"]) if "resume" in arguments else None,
-            idle_seconds=_idle_seconds(arguments["idle"]) if "idle" in arguments else None,
+            idle_seconds=milliseconds("idle", arguments["idle"], is_positive=True) / 1000 if "idle" in arguments else None,
             also={name: arguments[name] for name in also if name in arguments},
         )
 
@@ -338,11 +312,10 @@ class Reader:
             return self._catalogue.find(target, operation)
 
     def _parameters(self, spec: AgentSpec, given: object) -> dict[str, Any]:
-        if isinstance(given, str):  # models sometimes write the object as text
+        if isinstance(given, str) and given:  # models sometimes write the object as text
             with contextlib.suppress(ValueError, RecursionError):
                 given = json.loads(given)
-        if given is None or given == "":
-            given = {}
+        given = {} if given is None or given == "" else given
         if not isinstance(given, Mapping):
             fault = f"parameters must be an object, not {type(given).__name__}."
             raise _parameters_error(spec, Misused(fault, advice='Pass e.g. {"path": "README.md"}.'))
@@ -435,8 +408,7 @@ def _priority(value: object) -> Priority:
     try:
         return priority_of(value)
     except Misused as error:
-        fault = f"Unknown priority {value!r:.60}."
-        raise DelegateError(fault, advice=error.advice, details={"priority": list(PRIORITIES)}) from None
+        raise DelegateError(error.message, advice=error.advice, details={"priority": list(PRIORITIES)}) from None
 
 
 def _session_id(value: object) -> str:
@@ -446,15 +418,8 @@ def _session_id(value: object) -> str:
     return value
 
 
-def _idle_seconds(value: object) -> float:
-    given = milliseconds("idle", value)
-    if not given:
-        raise DelegateError("idle must be above 0.", advice="Leave it out to let it be silent.", details={"idle": {"exclusiveMinimum": 0}})
-    return given / 1000
-
-
-def milliseconds(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
-        fault = f"{name} must be a number of milliseconds, not {value!r:.60}."
+def milliseconds(name: str, value: object, *, is_positive: bool = False) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12 or (is_positive and not value):
+        fault = f"{name} must be a number of milliseconds{' above 0' if is_positive else ''}, not {value!r:.60}."
         raise DelegateError(fault, advice="E.g. 30000 for half a minute.", details={name: {"minimum": 0}})
     return float(value)

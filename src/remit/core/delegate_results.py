@@ -1,7 +1,6 @@
 """Results of the delegate tool: one shape for every outcome, chunks during the run, and large results shortened and read by ranges."""
 
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -10,8 +9,8 @@ from typing import Any
 from pydantic_core import from_json
 
 from remit.core.deadline import iso
-from remit.core.delegate_requests import DelegateError, DelegateRequest, json_text, parts_of
-from remit.core.errors import ErrorInfo, Misused, RemitError, Unavailable
+from remit.core.delegate_requests import DelegateError, json_text, parts_of
+from remit.core.errors import ErrorInfo, RemitError, Unavailable
 from remit.core.events import Event, EventKind
 from remit.core.jsonable import clean_text
 from remit.core.record import Record
@@ -290,40 +289,23 @@ SUMMARISE = "results.summarise"
 SHOWN_CHARACTERS = 16_000
 """Default length of one result as shown to a model."""
 LEAST_CHARACTERS = 600
-"""Below this, a result is a sentence instead of JSON."""
-
-
-def checked_limit(characters: int) -> int:
-    if isinstance(characters, bool) or not isinstance(characters, int) or characters < LEAST_CHARACTERS:
-        raise Misused(f"A result is shown in at least {LEAST_CHARACTERS} characters, not {characters!r}.", advice="Allow more.")
-    return characters
+"""Least length of a shortened result."""
 
 
 def shorten_result(result: DelegateResult, characters: int = SHOWN_CHARACTERS, *, can_read: bool = True) -> str:
-    """`result` as JSON of at most `characters`; for very low limits as text. `can_read`: whether the reader has `results.read`.
+    """`result` as JSON of at most `characters` (at least `LEAST_CHARACTERS`). `can_read`: whether the reader has `results.read`.
 
     For models: keys in a known format are redacted."""
-    result = without_keys(result)
-    can_read = can_read and result.task_id is not None
-    if characters >= LEAST_CHARACTERS:
-        if result.success and result.metadata.agent_id == READ and isinstance(result.data, Mapping):
-            return shorten_range(result.data, characters)
-        shown = _longest(lambda limit: _render(result, can_read, limit), characters)
-        if shown is not None:
-            return shown
-    words = [f"{result.task_id or 'It'} {result.task_state}."]
-    if result.error is not None:
-        words += [f"{result.error.code}:", result.error.message, result.error.recommendation]
-    words += [f"results.read taskId {result.task_id} has it all." if can_read else "", result.output]
-    return clean_text(" ".join(filter(None, words)))[: max(0, characters)]
+    result, characters = without_keys(result), max(characters, LEAST_CHARACTERS)
+    if result.success and result.metadata.agent_id == READ and isinstance(result.data, Mapping):
+        return shorten_range(result.data, characters)
+    return _longest(lambda limit: _render(result, can_read and result.task_id is not None, limit), characters)
 
 
 def without_keys(result: DelegateResult) -> DelegateResult:
     data = json_text(result.data)
     redacted, output = redact_known_keys(data), redact_known_keys(result.output)
-    if redacted is data and output is result.output:
-        return result
-    return replace(result, data=from_json(redacted), output=output)
+    return result if redacted is data and output is result.output else replace(result, data=from_json(redacted), output=output)
 
 
 def shorten_error(error: DelegateError, characters: int = SHOWN_CHARACTERS) -> str:
@@ -334,7 +316,7 @@ def shorten_error(error: DelegateError, characters: int = SHOWN_CHARACTERS) -> s
         short = {"code": error.code[:60], "message": message, "recommendation": advice}
         return json_text({"success": False, "taskId": None, "error": error.to_dict() if limit is None else short})
 
-    return _longest(render, characters) or render(0)
+    return _longest(render, characters)
 
 
 def shorten_range(data: Mapping[str, Any], characters: int) -> str:
@@ -347,7 +329,7 @@ def shorten_range(data: Mapping[str, Any], characters: int) -> str:
         part = {"part": data.get("part"), "offset": offset, "total": total, "next": end if end < total else None}
         return json_text({"success": True, "taskId": data.get("taskId"), "data": {**part, "text": shown}})
 
-    return _longest(render, characters) or render(0)
+    return _longest(render, characters)
 
 
 def text_of(value: Any) -> str:
@@ -355,86 +337,58 @@ def text_of(value: Any) -> str:
     return clean_text(value) if isinstance(value, str) else json_text(value)
 
 
-def _longest(render: Callable[[int | None], str], characters: int) -> str | None:
-    """The output of `render` with the largest limit that keeps it within `characters`; None if none does. A limit of None is unlimited."""
+def _longest(render: Callable[[int | None], str], characters: int) -> str:
+    """The output of `render` with the largest limit that keeps it within `characters`. A limit of None is unlimited."""
     whole = render(None)
     if len(whole) <= characters:
         return whole
-    limit = bisect_right(range(characters + 1), characters, key=lambda limit: len(render(limit))) - 1
-    return render(limit) if limit >= 0 else None
+    return render(max(0, bisect_right(range(characters + 1), characters, key=lambda limit: len(render(limit))) - 1))
 
 
 def _render(result: DelegateResult, can_read: bool, limit: int | None) -> str:
     """As JSON; its data has at most `limit` characters, the other parts fewer."""
     document: dict[str, Any] = {"success": result.success, "taskId": result.task_id, "taskState": str(result.task_state)}
-    data, output = text_of(result.data), clean_text(result.output)
-    if result.error is not None:
-        own, words = result.error.details.get("code"), clean_text(result.error.message)
+    data, output, error = text_of(result.data), clean_text(result.output), result.error
+    if error is not None:
         document["error"] = {
-            "code": result.error.code,
-            **({"cause": str(own)[:60]} if own and own != result.error.code else {}),
-            "message": words[: None if limit is None else max(40, limit // 4)],
-            "recommendation": clean_text(result.error.recommendation)[: limit and limit // 8],
+            "code": error.code,
+            "cause": str(error.details.get("code", error.code))[:60],
+            "message": clean_text(error.message)[: None if limit is None else max(40, limit // 4)],
+            "recommendation": clean_text(error.recommendation)[: limit and limit // 8],
         }
     if result.continue_with is not None:
         document["continueWith"] = dict(result.continue_with)
-    if result.metadata.status not in (None, "completed", "failed"):
-        document["status"] = result.metadata.status
-    if (result.error is not None and result.error.message in output) or (isinstance(result.data, str) and data.startswith(output[:100])):
+    if (error is not None and error.message in output) or (isinstance(result.data, str) and data.startswith(output[:100])):
         output = ""  # the data or the error repeats it
     artifacts = [{"type": one.type, "path": one.path, "summary": one.summary} for one in result.artifacts]
-    kept = {"output": limit and limit // 2, "artifacts": limit and limit // 100, "data": limit}
     left_out: dict[str, int] = {}
-    for name, whole in (("output", output), ("artifacts", artifacts), ("data", data)):
-        left = max(0, len(whole) - most) if (most := kept[name]) is not None else 0
-        if left:
-            left_out[name] = left
-        shown: Any = whole[:most]
-        if left and isinstance(shown, str):
-            shown += f" … ({left} characters are left out)"
-        if shown and not (name == "data" and result.data is None):
-            document[name] = result.data if name == "data" and not left else shown
+    for name, whole, most in (
+        ("output", output, limit and limit // 2),
+        ("artifacts", artifacts, limit and limit // 100),
+        ("data", data, limit),
+    ):
+        if most is not None and len(whole) > most:
+            left_out[name] = len(whole) - most
+        shown: Any = result.data if name == "data" and name not in left_out else whole[:most]
+        if shown or (name == "data" and result.data is not None):
+            document[name] = shown
     if left_out:
         document["leftOut"] = left_out
-    if left_out and can_read:
-        part = "data" if "data" in left_out else max(left_out, key=left_out.__getitem__)
-        parameters = {"taskId": result.task_id, "part": part, "offset": kept[part] if part != "artifacts" else 0}
-        document["readOn"] = {"target": "results", "operation": "read", "parameters": parameters}
+        if can_read:
+            part = "data" if "data" in left_out else next(iter(left_out))
+            offset = len(document.get(part, "")) if part != "artifacts" else 0
+            parameters = {"taskId": result.task_id, "part": part, "offset": offset}
+            document["readOn"] = {"target": "results", "operation": "read", "parameters": parameters}
     return json_text(document)
 
 
-KEPT = 10_000
-"""Number of results that can be read on. Only ids are kept; the results are in the store."""
 DEFAULT_CHARACTERS = 20_000
-
-
-class ReadableResults:
-    """Ids of results given to the model."""
-
-    def __init__(self) -> None:
-        self._ids: OrderedDict[str, None] = OrderedDict()
-
-    def note(self, result: DelegateResult) -> None:
-        if result.task_id is not None:
-            self._ids[result.task_id] = None
-            if len(self._ids) > KEPT:
-                self._ids.popitem(last=False)
-
-    def asked(self, request: DelegateRequest) -> str | None:
-        """The id of the result to read, if it was given here."""
-        task_id = request.parameters.get("task_id") if request.agent == READ else None
-        return task_id if isinstance(task_id, str) and task_id in self._ids else None
 
 
 def range_of(result: DelegateResult, asked: Mapping[str, Any], characters: int) -> str:
     """As much of the range as fits, and the next offset: JSON of at most `characters`."""
-    part = str(asked.get("part", "data"))
-    whole = _text(without_keys(result), part)
+    part, document = str(asked.get("part", "data")), without_keys(result).to_dict()
+    whole = text_of(document if part == "all" else document.get(part))
     offset = min(max(0, int(asked.get("offset", 0))), len(whole))
     wanted = whole[offset : offset + max(1, int(asked.get("limit", DEFAULT_CHARACTERS)))]
     return shorten_range({"taskId": result.task_id, "part": part, "text": wanted, "offset": offset, "total": len(whole)}, characters)
-
-
-def _text(result: DelegateResult, part: str) -> str:
-    document = result.to_dict()
-    return text_of(document if part == "all" else document.get(part))

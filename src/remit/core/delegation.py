@@ -2,7 +2,7 @@
 
 import contextvars
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from remit.core.budget import Budget, Limits
@@ -117,15 +117,7 @@ class TaskContext:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "task_number": self.task_number,
-            "title": self.title,
-            "description": self.description,
-            "language": self.language,
-            "complexity": self.complexity,
-            "has_plan": self.has_plan,
-            **self.extra,
-        }
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "extra"} | dict(self.extra)
 
 
 class Delegation(NamedTuple):
@@ -179,9 +171,7 @@ def context_of(delegation: Delegation, budget_left: Limits) -> dict[str, Any]:
     """The context handed to the agent, as data."""
     lineage = delegation.lineage
     return {
-        "session_id": lineage.session_id,
-        "root_id": lineage.root_id,
-        "parent_id": lineage.parent_id,
+        **{name: getattr(lineage, name) for name in ("session_id", "root_id", "parent_id")},
         "delegation_depth": lineage.depth,
         "delegation_path": list(lineage.path),
         "timeout": delegation.deadline.timeout_seconds,

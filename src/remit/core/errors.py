@@ -13,7 +13,7 @@
 Each has a stable `code`, a message with what happened, and `advice` with what to do next."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 _CODE_OF_TYPE = {
@@ -61,13 +61,7 @@ class ErrorInfo:
     recommendation: str
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "type": self.type,
-            "message": self.message,
-            "code": self.code,
-            "recoverable": self.recoverable,
-            "recommendation": self.recommendation,
-        }
+        return asdict(self)
 
 
 class RemitError(Exception):

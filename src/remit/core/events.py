@@ -39,7 +39,7 @@ class EventKind(StrEnum):
     ARTIFACT = "artifact"
     """`{type, path, summary?}`: declared while the agent works"""
     NOTICE = "notice"
-    """`{message}`: a message from remit itself: soft deadline, retry, repair, a blocked loop, an abandoned agent"""
+    """`{message}`: a message from remit itself: soft deadline, retry, repair, an abandoned agent"""
     SPENT = "spent"
     """`{tokens, cost}`: total spending so far"""
     CANCEL = "cancel"

@@ -3,7 +3,6 @@
 Independent of returns. Used by `receive`, `validate` and every builder of returns."""
 
 import dataclasses
-import json
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -126,17 +125,6 @@ def _inside(value: Any) -> Collection[Any]:
     return held.values()
 
 
-def _is_not_unicode(name: object, value: object) -> bool:
-    """Whether a text in these contains a lone surrogate: a byte of a command line that is not UTF-8, or half a pair from JSON."""
-    try:
-        json.dumps([name, value], ensure_ascii=False, default=str).encode()
-    except UnicodeEncodeError:
-        return True
-    except (TypeError, ValueError):  # a value that JSON cannot hold
-        return False
-    return False
-
-
 def plain_parameters(parameters: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
     """Parameters as plain JSON without tokens, for the record and for other processes; as values and as text."""
     try:
@@ -144,15 +132,8 @@ def plain_parameters(parameters: Mapping[str, Any]) -> tuple[dict[str, Any], byt
         data = redact_token_bytes(to_json(dict(parameters), inf_nan_mode="constants"))
         plain = from_json(data)
     except (Failed, PydanticSerializationError, ValueError, RecursionError, UnicodeError) as error:
-        # only what passed `check_size` can be searched in bounded time
-        wrong = () if isinstance(error, Failed) else [str(name) for name, value in parameters.items() if _is_not_unicode(name, value)]
-        if wrong:
-            raise Misused(
-                f"Parameters must be text in UTF-8, and these are not: {clean_text(', '.join(wrong))}.",
-                advice="Write them in UTF-8. Rename a file whose name is not UTF-8, or pass its folder.",
-            ) from None
         raise Misused(
-            f"Parameters must be what JSON can hold: {error}",
+            f"Parameters must be what JSON can hold, with text in UTF-8: {error}",
             advice="Pass text, numbers, lists and mappings; leave files and objects to paths and names.",
         ) from None
     assert isinstance(plain, dict)

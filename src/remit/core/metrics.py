@@ -2,17 +2,11 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.core.states import LIVE, State
-
-_GROWTH = 1.02
-_SHORTEST_SECONDS = 1e-4
-_BUCKETS = 1150
-"""Up to 8 days; longer values count as 8 days."""
-_LOG_GROWTH = math.log(_GROWTH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,44 +37,13 @@ FAILED_STARTS = Metric(name="delegation.failed_starts", words="agent or what it 
 METRICS = (TOTAL, SUCCESS_RATE, LATENCY_P99, TIMEOUT_RATE, ERRORS_BY_TARGET, ERRORS_BY_OPERATION)
 
 
-class Histogram:
-    """A histogram of seconds."""
-
-    __slots__ = ("_buckets", "count", "longest", "shortest")
-
-    def __init__(self) -> None:
-        self._buckets = [0] * _BUCKETS
-        self.count = 0
-        self.shortest = math.inf
-        self.longest = 0.0
-
-    def add(self, seconds: float) -> None:
-        seconds = max(seconds, 0.0)  # the clock was set back
-        place = 0 if seconds <= _SHORTEST_SECONDS else int(math.log(seconds / _SHORTEST_SECONDS) / _LOG_GROWTH) + 1
-        self._buckets[min(place, _BUCKETS - 1)] += 1
-        self.count += 1
-        self.shortest = min(self.shortest, seconds)
-        self.longest = max(self.longest, seconds)
-
-    def percentile(self, share: float) -> float | None:
-        """The nearest-rank percentile in seconds; None without values."""
-        if not self.count:
-            return None
-        rank, seen = max(1, math.ceil(share * self.count)), 0
-        for place, count in enumerate(self._buckets):
-            seen += count
-            if seen >= rank:
-                middle = _SHORTEST_SECONDS * _GROWTH ** (place - 0.5) if place else 0.0
-                return min(max(middle, self.shortest), self.longest)
-        return self.longest
-
-
 @dataclass(slots=True)
 class Tally:
     """Sums that a store computes: counts by agent and state."""
 
     states: Counter[tuple[str, State]] = field(default_factory=Counter)
-    latencies: Histogram = field(default_factory=Histogram)
+    latencies: list[float] = field(default_factory=list)
+    """Seconds, without refused and cancelled ones."""
     tokens: int = 0
     cost: float = 0.0
     tokens_of: Counter[str] = field(default_factory=Counter)
@@ -92,7 +55,7 @@ class Tally:
         """Add a delegation. `seconds`: from the request to the outcome; None while it runs."""
         self.states[agent, state] += 1
         if seconds is not None and state not in (State.REFUSED, State.CANCELLED):
-            self.latencies.add(seconds)
+            self.latencies.append(max(seconds, 0.0))  # the clock may have been set back
         self.tokens += tokens
         self.cost += cost
         if tokens:
@@ -101,7 +64,7 @@ class Tally:
             self.failed_starts[agent] += 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Share:
     """A count and its total."""
 
@@ -113,8 +76,7 @@ class Share:
         return self.count / self.total if self.total else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alert:
+class Alert(NamedTuple):
     metric: Metric
     value: float
     of: str | None = None
@@ -151,14 +113,14 @@ class Metrics:
     """By operation: those whose agent could be started, of all that ended and were neither refused nor cancelled."""
 
     def alerts(self) -> list[Alert]:
-        single = ((SUCCESS_RATE, self.success.rate), (LATENCY_P99, self.latency["p99"]), (TIMEOUT_RATE, self.timeout.rate))
-        several = ((ERRORS_BY_TARGET, self.errors_by_target), (ERRORS_BY_OPERATION, self.errors_by_operation))
-        found = [Alert(metric=metric, value=value) for metric, value in single if value is not None and metric.is_alarming(value)]
-        for metric, shares in several:
-            for name, share in shares.items():
-                if share.rate is not None and metric.is_alarming(share.rate):
-                    found.append(Alert(metric=metric, value=share.rate, of=name))
-        return found
+        values: list[tuple[Metric, float | None, str | None]] = [
+            (SUCCESS_RATE, self.success.rate, None),
+            (LATENCY_P99, self.latency["p99"], None),
+            (TIMEOUT_RATE, self.timeout.rate, None),
+            *((ERRORS_BY_TARGET, share.rate, name) for name, share in self.errors_by_target.items()),
+            *((ERRORS_BY_OPERATION, share.rate, name) for name, share in self.errors_by_operation.items()),
+        ]
+        return [Alert(metric, value, of) for metric, value, of in values if value is not None and metric.is_alarming(value)]
 
     def to_dict(self) -> dict[str, Any]:
         """By the names in the table above."""
@@ -189,6 +151,7 @@ def metrics_of(tally: Tally, *, since: float | None, until: float) -> Metrics:
         states[str(state)] += count
     live = sum(count for state, count in states.items() if state in LIVE)
     cancelled = states[State.CANCELLED]
+    latencies = sorted(tally.latencies)
     judged = sum(states.values()) - live - cancelled
     return Metrics(
         since=since,
@@ -196,12 +159,9 @@ def metrics_of(tally: Tally, *, since: float | None, until: float) -> Metrics:
         total=sum(states.values()),
         live=live,
         cancelled=cancelled,
-        success=Share(count=states[State.COMPLETED], total=judged),
-        timeout=Share(count=states[State.TIMEOUT], total=judged),
-        latency={
-            **{f"p{share}": tally.latencies.percentile(share / 100) for share in (50, 95, 99)},
-            "max": tally.latencies.longest if tally.latencies.count else None,
-        },
+        success=Share(states[State.COMPLETED], judged),
+        timeout=Share(states[State.TIMEOUT], judged),
+        latency={name: _percentile(latencies, share) for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0))},
         errors_by_target=_errors(tally, lambda agent: agent.partition(".")[0]),
         errors_by_operation=_errors(tally, lambda agent: agent),
         states=states,
@@ -213,16 +173,20 @@ def metrics_of(tally: Tally, *, since: float | None, until: float) -> Metrics:
     )
 
 
+def _percentile(ordered: Sequence[float], share: float) -> float | None:
+    """The nearest-rank percentile; None without values."""
+    return ordered[max(1, math.ceil(share * len(ordered))) - 1] if ordered else None
+
+
 def _errors(tally: Tally, name_of: Callable[[str], str]) -> dict[str, Share]:
     """By name: those that ended without completing, of all that ended and were not cancelled."""
-    counts: dict[str, list[int]] = {}
+    errors: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for (agent, state), count in tally.states.items():
-        if state in LIVE or state is State.CANCELLED:
-            continue
-        of = counts.setdefault(name_of(agent), [0, 0])
-        of[0] += 0 if state is State.COMPLETED else count
-        of[1] += count
-    return {name: Share(count=errors, total=total) for name, (errors, total) in sorted(counts.items())}
+        if state not in LIVE and state is not State.CANCELLED:
+            totals[name_of(agent)] += count
+            errors[name_of(agent)] += 0 if state is State.COMPLETED else count
+    return {name: Share(errors[name], total) for name, total in sorted(totals.items())}
 
 
 def _availability(tally: Tally) -> dict[str, Share]:
@@ -230,7 +194,7 @@ def _availability(tally: Tally) -> dict[str, Share]:
     for (agent, state), count in tally.states.items():
         if state not in LIVE and state not in (State.CANCELLED, State.REFUSED):
             totals[agent] += count
-    return {agent: Share(count=total - min(total, tally.failed_starts[agent]), total=total) for agent, total in sorted(totals.items())}
+    return {agent: Share(total - min(total, tally.failed_starts[agent]), total) for agent, total in sorted(totals.items())}
 
 
 def _shares(shares: Mapping[str, Share], counted: str = "errors") -> dict[str, Any]:

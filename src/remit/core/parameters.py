@@ -1,6 +1,7 @@
 """Parameters of a call: their faults by name, and their two spellings (`maxDepth` and `max_depth`)."""
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -72,8 +73,7 @@ def camel(name: str) -> str:
 def camel_names(names: Iterable[str]) -> dict[str, str]:
     """Each name in camelCase, unless that is ambiguous."""
     known = list(names)
-    leads_to = _by_spelling(known)
-    return {name: camel(name) if camel(name) not in known and leads_to.get(snake(camel(name))) == name else name for name in known}
+    return {name: camel(name) if declared_name(camel(name), known) == name else name for name in known}
 
 
 def declared_name(name: str, names: Iterable[str]) -> str:
@@ -85,27 +85,16 @@ def declared_name(name: str, names: Iterable[str]) -> str:
 def declared_names(given: Mapping[str, Any], names: Iterable[str], whose: str) -> dict[str, Any]:
     """`given` under the declared names; unknown names are kept. Raises `Misused` for duplicates."""
     known = tuple(names)
-    leads_to: Mapping[str, str] | None = None
     named: dict[str, Any] = {}
-    spelt: dict[str, str] = {}
     for name, value in given.items():
-        own = name
-        if name not in known and isinstance(name, str):
-            leads_to = _by_spelling(known) if leads_to is None else leads_to
-            own = leads_to.get(snake(name), name)
+        own = name if name in known or not isinstance(name, str) else declared_name(name, known)
         if own in named:
-            raise Misused(
-                f"Parameters of {whose}: {own} is given twice, as {spelt[own]} and as {name}.",
-                code="INVALID_PARAMETERS",
-                advice="Write it once.",
-            )
-        named[own], spelt[own] = value, name
+            raise Misused(f"Parameters of {whose}: {own} is given twice, also as {camel(own)}.", advice="Write it once.")
+        named[own] = value
     return named
 
 
 def _by_spelling(names: Iterable[str]) -> dict[str, str]:
     """Maps the snake_case of a name to the name; ambiguous spellings are omitted."""
-    found: dict[str, list[str]] = {}
-    for name in names:
-        found.setdefault(snake(name), []).append(name)
-    return {spelling: those[0] for spelling, those in found.items() if len(those) == 1}
+    counts = Counter(map(snake, names := list(names)))
+    return {snake(name): name for name in names if counts[snake(name)] == 1}

@@ -68,14 +68,22 @@ class Record:
         return None if self.result is None else self.result.metadata.extra.get(CACHED_FROM)
 
 
+COMMON = (
+    "agent", "parameters", "caller", "priority", "created_at", "idle_seconds", "accept", "limits", "command", "task", "resumes",
+    "caller_info", "limits_reason",
+)  # fmt: skip
+"""Fields that a delegation and its record share."""
+
+
+def common_fields(one: Delegation | Record) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in COMMON}
+
+
 def registry_entry(record: Record) -> dict[str, Any]:
     """The registry entry of a delegation."""
     return {
-        "session_id": record.session_id,
-        "command": record.command,
-        "agent": record.agent,
-        "task_number": record.task.task_number if record.task else None,
-        "language": record.task.language if record.task else None,
+        **{name: getattr(record, name) for name in ("session_id", "command", "agent")},
+        **{name: getattr(record.task, name, None) for name in ("task_number", "language")},
         "start_time": record.created_at,
         "timeout": record.timeout_seconds,
         "deadline": record.deadline_at,
@@ -186,18 +194,13 @@ class WriteResult(NamedTuple):
     already_settled: tuple[str, ...] = ()
     """Session ids of `SettleDelegation` that already had an outcome, or belong to another owner now: the recorded outcome is kept."""
 
-    def __bool__(self) -> bool:
-        budgets = self.over_budget or self.over_limits or self.overspent
-        return bool(self.clashes or self.taken_keys or budgets or self.already_settled)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryQuery:
-    """By session, tree, agent, state and time; newest first."""
+    """By tree, agent, state, task, caller and time; newest first."""
 
     root_id: str | None = None
     agent: str | None = None
-    state: State | None = None
     states: tuple[State, ...] = ()
     """Any of these; empty: all."""
     task_number: int | None = None
@@ -212,13 +215,6 @@ class HistoryQuery:
     before_session: str | None = None
     """For the next page: the last session id of the previous page."""
 
-    @property
-    def wanted(self) -> tuple[State, ...] | None:
-        """The states to match; None: all."""
-        if self.state is None:
-            return self.states or None
-        return (self.state,) if not self.states or self.state in self.states else ()
-
 
 def history_query(status: str | None, query: Mapping[str, Any]) -> HistoryQuery:
     """Build a query from named filters. Raises `Misused` with the valid names."""
@@ -226,7 +222,7 @@ def history_query(status: str | None, query: Mapping[str, Any]) -> HistoryQuery:
     if status is not None:
         if status not in tuple(State):
             raise Misused(f"Unknown status {status!r}.", advice=f"Use {', '.join(State)}.")
-        asked["state"] = State(status)
+        asked["states"] = (State(status),)
     try:
         return HistoryQuery(**asked)
     except TypeError:

@@ -4,10 +4,7 @@ Agents get the real values. Redacted are parameters and headers with secret name
 values in a known format (`ghp_…`, a private key), and every later occurrence of values that had such a name in the parameters of a
 delegation. Every search is linear in the length of the text."""
 
-import base64
-import binascii
 import hashlib
-import json
 import logging
 import re
 import threading
@@ -17,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import islice
 from typing import Any
-from urllib.parse import quote, quote_plus, unquote_plus
+from urllib.parse import quote, unquote_plus
 
 from pydantic_core import from_json, to_json
 
@@ -41,10 +38,6 @@ _QUERY = re.compile(
 )
 _VARIABLE = rb"((?:PASSWORD|PASSWD|SECRET|TOKEN|_KEY|APIKEY|CREDENTIALS)=(?:\\*[\"'])?)(?!=)[^\s\"'\\$<>(){}\[\]*;&|`]{6,}"
 """A shell assignment such as `export API_TOKEN=…`, but not a computed one: `TOKEN=$(cat …)`."""
-_PLAIN_HEADER = re.compile(
-    r"(accept|content|if|sec|user-agent|range|referer|origin|cache-control|pragma|date|dnt|prefer)(-|$)", re.IGNORECASE
-)
-"""Headers that are never secret; any other header may contain a key."""
 _WORD_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
 
 _T = rb"[A-Za-z0-9_-]"
@@ -84,38 +77,11 @@ def is_secret_name(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_secret_in_query(name: str) -> bool:
-    """True for `access_token`, `sig`, `X-Amz-Signature`, `key` in a URL; elsewhere some of them are ordinary words."""
+    """True for `access_token`, `sig`, `X-Amz-Signature`, `key` in a URL or a header; elsewhere some of them are ordinary words."""
     return is_secret_name(name) or bool(re.search(_QUERY_NAMES, _WORD_BORDER.sub("_", name).lower()))
 
 
-def header_may_be_key(header: Any) -> bool:
-    """Whether a header may contain a key, by its name."""
-    return not _PLAIN_HEADER.match(str(header))
-
-
-def is_keylike(header: str, value: Any) -> bool:
-    """Whether a header may contain a key by its name and its value looks like one, so that redacting it elsewhere removes no ordinary
-    words."""
-    return isinstance(value, str) and header_may_be_key(header) and re.fullmatch(_KEYLIKE, value) is not None
-
-
-_KEYLIKE = r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9_+/=~-]{12,}"
-
-
 # ---- in a text
-
-
-def secrets_in_query(text: str) -> Iterable[str]:
-    """The secrets in a query, both encoded and decoded."""
-    for match in _QUERY.finditer(text.encode("utf-8", "replace")):
-        if _is_secret_here(match):
-            value = match["value"].decode("utf-8", "replace")
-            yield value
-            yield unquote_plus(value)
-
-
-def passwords_in_addresses(text: str) -> Iterable[str]:
-    return (match[1].decode() for match in _PASSWORD.finditer(text.encode("utf-8", "replace")))
 
 
 _PASSWORD = re.compile(rb"://[^\s/@:\"'\\?#<>]*:([^\s/@\"'\\<>]+)@")
@@ -166,18 +132,12 @@ SECRETS_REMOVED = "Secrets were redacted from this record; only the caller that 
 
 _QUERY_CHARACTERS = 64 * 1024
 """A longer text is not a URL: its secrets are redacted in place but not searched elsewhere."""
-_LINE_CHARACTERS = 16
-
-
-# ---- by name
 
 
 def redact_parameters(parameters: Mapping[str, Any], *, are_headers: bool = False) -> dict[str, Any]:
     """Parameters for the record: values with secret names are redacted at any depth. Known formats are redacted on write."""
     return {
-        name: _redact_shape(value)
-        if _is_hidden(name, value) or (are_headers and header_may_be_key(name))
-        else _redacted(value, are_headers=name == "headers")
+        name: _redact_shape(value) if _is_hidden(name, value, are_headers=are_headers) else _redacted(value, are_headers=name == "headers")
         for name, value in parameters.items()
     }
 
@@ -196,15 +156,14 @@ def _redacted(value: Any, *, are_headers: bool = False) -> Any:
     if isinstance(value, Mapping):
         return redact_parameters(value, are_headers=are_headers)
     if isinstance(value, list | tuple):
-        pair = _pair(value)
-        return [pair[0], REDACTED] if pair is not None else [_redacted(one) for one in value]
+        return [_redacted(one) for one in value]
     return value
 
 
-def _is_hidden(name: Any, value: Any) -> bool:
+def _is_hidden(name: Any, value: Any, *, are_headers: bool = False) -> bool:
     """Whether the value is hidden. Booleans and small numbers under such names are switches and counts, like `{"token": 5}`; text is the
     secret."""
-    return not _is_count(value) and isinstance(name, str) and is_secret_name(name)
+    return not _is_count(value) and isinstance(name, str) and (is_secret_in_query(name) if are_headers else is_secret_name(name))
 
 
 def _is_count(value: Any) -> bool:
@@ -218,12 +177,6 @@ def _redact_shape(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_redact_shape(one) for one in value]
     return value if _is_count(value) else REDACTED
-
-
-def _pair(value: Any) -> tuple[str, Any] | None:
-    """A header written as a pair: ["Authorization", "Bearer …"]."""
-    is_pair = len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], str) and is_secret_name(value[0])
-    return (value[0], value[1]) if is_pair else None
 
 
 def is_redacted(parameters: Mapping[str, Any]) -> bool:
@@ -278,63 +231,41 @@ def register_secrets(parameters: Mapping[str, Any]) -> SecretValues | None:
 
 def _find_secrets(value: Any, is_secret: bool = False, *, are_headers: bool = False) -> Iterable[str]:
     if value.__class__ is str:
-        if is_secret:
-            yield from _parts(value)
-        elif "://" in value and "@" in value:
-            yield from passwords_in_addresses(value)
-        if not is_secret and "=" in value and len(value) <= _QUERY_CHARACTERS:
-            yield from secrets_in_query(value)
+        yield from _parts(value) if is_secret else _secrets_in_address(value)
     elif isinstance(value, Mapping):
         for name, one in value.items():
-            is_key = are_headers and isinstance(name, str) and (is_secret_in_query(name) or is_keylike(name, one))
-            yield from _find_secrets(one, is_key or is_secret or _is_hidden(name, one), are_headers=name == "headers")
+            yield from _find_secrets(one, is_secret or _is_hidden(name, one, are_headers=are_headers), are_headers=name == "headers")
     elif isinstance(value, list | tuple):
-        if (pair := _pair(value)) is not None:
-            yield from _parts(pair[1])
-        else:
-            for one in value:
-                yield from _find_secrets(one, is_secret)
+        for one in value:
+            yield from _find_secrets(one, is_secret)
     elif is_secret and value.__class__ is int:
         yield str(value)
 
 
 def _parts(text: str) -> Iterable[str]:
-    """The value and its parts: the token of `Bearer …`, the password of `Basic …`, the values of cookies."""
-    yield text
+    """The value itself and the token of `Bearer …`."""
     stripped = text.strip()
     scheme, _, token = stripped.partition(" ")
-    if stripped != text:
-        yield stripped
-    if token and scheme.isalpha():
-        yield token.strip()
-        if scheme.lower() == "basic":
-            yield from _password_of(token.strip())
-    for pair in stripped.split(";") if "=" in stripped else ():
-        yield pair.partition("=")[2].strip()
+    return (text, stripped, token.strip()) if scheme.isalpha() else (text, stripped)
 
 
-def _password_of(token: str) -> Iterable[str]:
-    try:
-        user, colon, password = base64.b64decode(token, validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeError, ValueError):
-        return
-    if colon:
-        yield f"{user}:{password}"
-        yield password
+def _secrets_in_address(text: str) -> Iterable[str]:
+    """Passwords before a host, and the secrets in a query, encoded and decoded."""
+    data = text.encode("utf-8", "replace")
+    if b"://" in data and b"@" in data:
+        yield from (match[1].decode() for match in _PASSWORD.finditer(data))
+    if b"=" in data and len(data) <= _QUERY_CHARACTERS:
+        for match in _QUERY.finditer(data):
+            if _is_secret_here(match):
+                value = match["value"].decode("utf-8", "replace")
+                yield value
+                yield unquote_plus(value)
 
 
 def _forms(value: str) -> Iterable[bytes]:
-    """The value as in text, in JSON and in a URL; of a multi-line value such as a private key, each significant line."""
+    """The value as in text, in JSON and in a URL."""
     raw = value.encode("utf-8", "backslashreplace")
-    text = raw.decode()
-    yield raw
-    yield to_json(text)[1:-1]
-    yield json.dumps(text)[1:-1].encode()
-    yield quote(text, safe="").encode()
-    yield quote_plus(text).encode()
-    if "\n" in text:
-        lines = (line.strip() for line in text.splitlines())
-        yield from (line.encode() for line in islice(lines, MOST) if len(line) >= _LINE_CHARACTERS and not line.startswith("-----"))
+    return raw, to_json(raw.decode())[1:-1], quote(raw, safe="").encode()
 
 
 # ---- striking out
@@ -369,16 +300,15 @@ def _replace_secrets(value: Any, secrets: Iterable[str], ours: "Shape" = ALL_FRE
                 value = value.replace(secret, REDACTED)
         return value
     if isinstance(value, Mapping):
-        return dict(_replace_in_item(name, one, secrets, ours.get(name, ALL_FREE)) for name, one in value.items())
+        return {
+            _replace_in_name(name, secrets): one if (inner := ours.get(name, ALL_FREE)) is None else _replace_secrets(one, secrets, inner)
+            for name, one in value.items()
+        }
     if isinstance(value, list | tuple):
         return [_replace_secrets(one, secrets, ours) for one in value]
     if value.__class__ is int and str(value) in secrets:
         return REDACTED
     return value
-
-
-def _replace_in_item(name: Any, value: Any, secrets: Iterable[str], ours: "Shape | None") -> tuple[Any, Any]:
-    return (name, value) if ours is None else (_replace_in_name(name, secrets), _replace_secrets(value, secrets, ours))
 
 
 def _replace_in_name(name: Any, secrets: Iterable[str]) -> Any:

@@ -90,7 +90,7 @@ def resolve(value: Any, look_up: Callable[[Reference], Any]) -> Any:
 
 
 def point_into(data: Any, pointer: str) -> Any:
-    """The value at a JSON pointer. Raises `Misused` with the failing part and the alternatives."""
+    """The value at a JSON pointer. Raises `Misused` with the failing part."""
     found = data
     for token in pointer.split("/")[1:]:
         name = token.replace("~1", "/").replace("~0", "~")
@@ -99,13 +99,5 @@ def point_into(data: Any, pointer: str) -> Any:
         elif isinstance(found, list) and name.isascii() and name.isdecimal() and int(name) < len(found):
             found = found[int(name)]
         else:
-            raise Misused(f"{pointer!r:.200} leads nowhere at {name!r:.60}: there {_words_for(found)}")
+            raise Misused(f"{pointer!r:.200} leads nowhere at {name!r:.60}")
     return found
-
-
-def _words_for(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return f"are the keys {shorten(', '.join(map(str, value)), 200)}" if value else "is an empty object"
-    if isinstance(value, list):
-        return f"is a list of {len(value)}"
-    return f"is {shorten(repr(value), 60)}"

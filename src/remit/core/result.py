@@ -85,14 +85,7 @@ class Metadata(NamedTuple):
     """Optional fields such as phase_count and findings_count, unchanged."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            **self.extra,
-            "session_id": self.session_id,
-            "agent_type": self.agent_type,
-            "delegation_depth": self.delegation_depth,
-            "delegation_path": self.delegation_path,
-            "duration_seconds": self.duration_seconds,
-        }
+        return {**self.extra, **dict(zip(self._fields[:-1], self, strict=False))}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,10 +156,7 @@ class Return:
             "artifacts": [a.to_dict() for a in self.artifacts],
             "metadata": self.metadata.to_dict(),
             "errors": [e.to_dict() for e in self.errors],
-            "next_steps": self.next_steps,
-            "data": self.data,
-            "stop_reason": self.stop_reason,
-            "evidence": self.evidence,
+            **{name: getattr(self, name) for name in ("next_steps", "data", "stop_reason", "evidence")},
         }
         if self.warnings:
             fields["warnings"] = self.warnings
@@ -192,18 +182,12 @@ class Return:
         """Parse the output of `to_dict`, which is trusted. An agent's return goes through `runtime.validate` instead."""
         known = dict(fields)
         metadata = dict(known.pop("metadata"))
+        own = {name: metadata.pop(name) for name in Metadata._fields[:-1]}
         return cls(
             status=Status(known.pop("status")),
             summary=known.pop("summary"),
             artifacts=tuple(Artifact(**{**a, "evidence": Evidence(a.get("evidence", "claimed"))}) for a in known.pop("artifacts")),
-            metadata=Metadata(
-                session_id=metadata.pop("session_id"),
-                agent_type=metadata.pop("agent_type"),
-                delegation_depth=metadata.pop("delegation_depth"),
-                delegation_path=tuple(metadata.pop("delegation_path")),
-                duration_seconds=metadata.pop("duration_seconds"),
-                extra=metadata,
-            ),
+            metadata=Metadata(**own, extra=metadata)._replace(delegation_path=tuple(own["delegation_path"])),
             errors=tuple(ErrorInfo(**e) for e in known.pop("errors", ())),
             next_steps=known.pop("next_steps", ""),
             data=known.pop("data", None),

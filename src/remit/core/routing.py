@@ -96,7 +96,13 @@ def route(command: str, language: str, has_plan: bool, table: RoutingTable, *, t
     rules = table.commands.get(name)
     if rules is None:
         raise _unknown(name, table)
-    rule = _deciding(name, rules, language, has_plan)
+    rule = next((one for one in rules if one.holds(language, has_plan)), None)
+    if rule is None:
+        raise Misused(
+            f"No route for /{name} with language={language}, has_plan={str(has_plan).lower()}.",
+            code="INVALID_TARGET",
+            advice=f"Add a rule without conditions to [[routing.{name}]] in remit.toml.",
+        )
     return Route(
         command=name,
         agent=rule.agent,
@@ -117,17 +123,6 @@ def check_route(chosen: Route, language: str, has_plan: bool, table: RoutingTabl
             code="VALIDATION_FAILED",
             advice="Route again: the task or the routing table changed since the decision.",
         )
-
-
-def _deciding(name: str, rules: tuple[Rule, ...], language: str, has_plan: bool) -> Rule:
-    for rule in rules:
-        if rule.holds(language, has_plan):
-            return rule
-    raise Misused(
-        f"No route for /{name} with language={language}, has_plan={str(has_plan).lower()}.",
-        code="INVALID_TARGET",
-        advice=f"Add a rule without conditions to [[routing.{name}]] in remit.toml.",
-    )
 
 
 def _log_line(name: str, rules: tuple[Rule, ...], rule: Rule, language: str, has_plan: bool, task_number: int | None) -> str:

@@ -36,7 +36,7 @@ Name = Annotated[str, Field(min_length=1)]
 NameOrNone = Annotated[Name | None, BeforeValidator(_none)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(_one_or_several)]
 Address = Annotated[str | None, Field(pattern=r"^https?://[^/@\s]+(/\S*)?$"), BeforeValidator(_none)]
-Listening = Annotated[str, Field(pattern=r"^(unix|unix:\S.*|\S+:\d{1,5})$")]
+Listening = Annotated[str, Field(pattern=r"^(unix|\S+:\d{1,5})$")]
 HostAndPort = Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")]
 Api = Literal["grpc", "http", "a2a", "mcp", "metrics"]
 BuiltinAgents = Literal["worker", "researcher", "coder", "compose", "roles", "assistant"]
@@ -87,13 +87,11 @@ class Search(NamedTuple):
     """`[search]`: providers of `worker.web_search`, in order."""
 
     providers: tuple[Name, ...] = ("searxng", "brave", "duckduckgo")
-    """Provider names, including those of packages, or `module:function`. Providers that are not set up are skipped."""
+    """Providers that are not set up are skipped."""
     searxng_url: Address = None
     """Address of a SearXNG server that returns JSON."""
     brave_key_variable: Annotated[str, _VARIABLE] = "BRAVE_API_KEY"
     """Environment variable with the key; keys are never written to files."""
-    seconds_between: Waiting = 1.0
-    """Minimum time between two requests to one provider, across all processes of the project."""
 
 
 class ModelAddress(NamedTuple):
@@ -112,8 +110,6 @@ class ModelAddress(NamedTuple):
     """Maximum tokens of one reply."""
     context_tokens: Count | None = None
     """Context size; None: the known size of the model."""
-    tools: Literal["native", "prompted"] | None = None
-    """`native`: it can call tools; None: yes, a local one as its template allows. `prompted`, of earlier versions: it cannot."""
 
 
 class Price(NamedTuple):
@@ -133,32 +129,24 @@ class AssistantSettings(NamedTuple):
     result_characters: Annotated[int, Field(strict=True, ge=200, le=100_000)] = 4000
     """Maximum length of one result as shown to it; the rest can be read by range."""
     compact_tokens: Annotated[int, Field(strict=True, ge=1000)] = 60_000
-    """Size above which older parts of a conversation are summarised; at most its model's context."""
+    """Size above which older parts of a conversation are shortened; at most its model's context."""
 
 
 class ServeSettings(NamedTuple):
-    """`[serve]`: what `remit serve` opens, and the limits of callers whose token sets none."""
+    """`[serve]`: what `remit serve` opens, and to whom."""
 
     apis: Annotated[tuple[Api, ...], BeforeValidator(_one_or_several)] = get_args(Api)
     grpc: Listening = "unix"
-    """Where gRPC listens: `unix` (a socket of this project that only its owner can open), `unix:PATH`, or HOST:PORT."""
+    """Where gRPC listens: `unix` (a socket of this project that only its owner can open), or HOST:PORT."""
     http: HostAndPort = "127.0.0.1:7411"
     """Where HTTP, A2A, MCP and the metrics listen: HOST:PORT. Port 0: any free port."""
     public_url: Address = None
     """Public address for the A2A card; None: the listening address."""
-    tls_certificate: NameOrNone = None
-    """PEM file; relative to the project root. Required to listen beyond this machine."""
-    tls_key: NameOrNone = None
     behind_proxy: Flag = False
-    """A proxy terminates TLS, so the server may listen beyond this machine without a certificate. Tokens are still required."""
+    """A proxy terminates TLS, so the server may listen beyond this machine. Tokens are still required."""
     allow_hosts: Names = ()
     """Host names by which clients may call this machine, beside loopback and the listening addresses."""
     request_bytes: Annotated[int, Field(strict=True, ge=1024)] = 4 * 1024 * 1024
-    requests_per_second: Seconds = 200.0
-    """Requests of one principal."""
-    burst: Count = 400
-    streams: Count = 2000
-    """Maximum open streams of one principal."""
     stop_seconds: Waiting = 30.0
     """How long running work may finish after a stop; the rest is then stopped, and its work so far is kept."""
     heartbeat_seconds: Seconds = 10.0
@@ -217,10 +205,6 @@ class SignalSettings(NamedTuple):
     otlp_url: Address = None
     """Destination of traces and metrics, OTLP over HTTP, e.g. http://127.0.0.1:4318; None: not sent."""
     service_name: Name = "remit"
-    content: Flag = False
-    """Whether spans include parameters and summaries."""
-    metric_seconds: Seconds = 15.0
-    """Interval of metric exports."""
     logs: Literal["text", "json"] = "text"
     """Log format of `remit serve`."""
 
@@ -283,8 +267,6 @@ class Settings:
     """`[agents.NAME]`: agents that are not Python functions, as written; `agents.declarations` validates them."""
     profiles_on: NameOrNone = None
     """The agent that executes agent files which name none; None: the first coding agent found."""
-    generate_on: NameOrNone = None
-    """The agent that writes code for `coder.generate_code` without a model; None: no agent, because it may cost money."""
     roles: Mapping[Name, Name] = field(default_factory=dict)
     """`[roles]`: the agent that executes a role of the board or an agent file, or `built-in`."""
     builtin_agents: tuple[BuiltinAgents, ...] = get_args(BuiltinAgents)
@@ -375,8 +357,8 @@ _HARMLESS_VALUES = (("policy_mode", "strict"), ("adaptive_limits", "off"), ("ada
 _HARMLESS_LOWER: Mapping[str, float] = {
     "slots_total": 256, "queue_limit": 10_000, "max_depth": 3, "chunk_limit_bytes": 4 * 1024 * 1024, "approval_seconds": 120,
     "model_requests": 50, "assistant.message_seconds": 120, "web.max_bytes": 5 * 1024 * 1024, "serve.request_bytes": 4 * 1024 * 1024,
-    "serve.requests_per_second": 200, "serve.burst": 400, "serve.streams": 2000, "budget.delegations": 1000, "budget.alive": 256,
-    "budget.tokens": float("inf"), "budget.cost": float("inf"), "budget.seconds": float("inf"),
+    "budget.delegations": 1000, "budget.alive": 256, "budget.tokens": float("inf"), "budget.cost": float("inf"),
+    "budget.seconds": float("inf"),
 }  # fmt: skip
 """Limits that are harmless up to their default."""
 

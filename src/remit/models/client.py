@@ -1,6 +1,6 @@
 """`Models`: the language models of one project. Fails over, counts tokens and cost, never waits beyond the deadline.
 
-`providers` resolves names, `connecting` opens connections, `stream` asks one model; a circuit breaker skips models that keep failing.
+`providers` resolves names, `connections` opens connections, `stream` asks one model.
 """
 
 import asyncio
@@ -15,70 +15,21 @@ from remit.core.errors import OutOfTime, RemitError, Unavailable
 from remit.core.model_messages import RESTART, Answer, Choice, FailedAttempt, ModelCall, Question, SpendSink, UserMessage
 from remit.core.settings import Settings
 from remit.models.connections import Connection, Connections, missing
-from remit.models.local import DEFAULT_CONTEXT_TOKENS as DEFAULT_TOKENS
 from remit.models.prices import TokenUsage, context_of, cost_of, load_prices, most_tokens, price_for, usage_of
-from remit.models.providers import EXAMPLE, LOCAL, ModelRef, resolve_model
+from remit.models.providers import EXAMPLE, ModelRef, resolve_model
 from remit.system.trust import ADVICE, CODE
 
 if TYPE_CHECKING:
     from remit.models.stream import Fault, PartialReply
 
 
-# ---- circuit breaker
-
-
-FAILURES = 3
-"""Consecutive failures after which the model is skipped."""
-PAUSE_SECONDS = 30.0
-
-
-class CircuitBreaker:
-    """Tracks failing models. After `FAILURES` in a row a model is skipped for `PAUSE_SECONDS`; then one caller may try it again."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._failures: dict[str, tuple[int, float]] = {}
-        """By model: consecutive failures, and when it may be tried again."""
-
-    def in_order(self, models: Sequence[ModelRef]) -> tuple[list[ModelRef], list[ModelRef]]:
-        """Those to try and those to skip. One is always left to try."""
-        due = [self.pause(model) for model in models]
-        ready = [model for model, wait in zip(models, due, strict=True) if not wait] or [models[due.index(min(due))]]
-        return ready, [model for model in models if model not in ready]
-
-    def trying(self, model: ModelRef) -> None:
-        """One caller tries it after its pause; others skip it meanwhile."""
-        failures, _ = self._failures.get(_key_of(model), (0, 0.0))
-        if failures >= FAILURES:
-            self._failures[_key_of(model)] = failures, self._clock() + PAUSE_SECONDS
-
-    def failed(self, model: ModelRef) -> None:
-        failures, _ = self._failures.get(_key_of(model), (0, 0.0))
-        self._failures[_key_of(model)] = failures + 1, self._clock() + PAUSE_SECONDS
-
-    def answered(self, model: ModelRef) -> None:
-        self._failures.pop(_key_of(model), None)
-
-    def pause(self, model: ModelRef) -> float:
-        """Seconds for which it is still skipped; 0: it is not."""
-        failures, due = self._failures.get(_key_of(model), (0, 0.0))
-        return max(0.0, due - self._clock()) if failures >= FAILURES else 0.0
-
-
-def _key_of(model: ModelRef) -> str:
-    """The address and key of a model, whatever its name."""
-    return f"{model.provider} {model.url or ''} {model.model} {hash(model.key)}"
-
-
-# ---- models
-
-
+NO_TOOLS = "it cannot call tools: its chat template has none. Use another model; most newer ones can."
+DEMOTED_SECONDS = 30.0
+"""A model that failed is asked after the others for this long."""
 RETRY_SECONDS = 20.0
 """Maximum wait for a busy model, if no other can be used."""
 QUICK_RETRY_SECONDS = 2.0
 """The same if another can be used."""
-NO_TOOLS = "it cannot call tools: its chat template has none. Use another model; most newer ones can."
-PASSED_OVER = f"it failed several times in a row and is passed over for {PAUSE_SECONDS:g} s."
 
 
 def _load_stream() -> None:
@@ -91,11 +42,12 @@ class Models:
         settings: Settings,
         root: Path | None = None,
         on_call: "Callable[[SpendSink, ModelCall], None] | None" = None,
-        breaker: CircuitBreaker | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`root`: of the project, for files of local models. `on_call`: called for each used model, with its outcome."""
         self._settings = settings
-        self._breaker = breaker or CircuitBreaker()
+        self._clock = clock
+        self._failed_at: dict[ModelRef, float] = {}
         self._connections = Connections(settings, root, _load_stream)
         self._on_call = on_call
 
@@ -154,11 +106,10 @@ class Models:
 
     async def _ask(self, sink: SpendSink, question: Question) -> Answer:
         meant = [resolve_model(self._settings, name) for name in question.choice.names]
-        ready, passed_over = self._breaker.in_order(meant)
-        tried = [FailedAttempt(model=one.name, fault=PASSED_OVER) for one in passed_over]
+        meant.sort(key=lambda one: one in self._failed_at and self._clock() < self._failed_at[one] + DEMOTED_SECONDS)
+        tried: list[FailedAttempt] = []
         all_lack = True
-        for place, one in enumerate(ready):
-            self._breaker.trying(one)
+        for place, one in enumerate(meant):
             try:
                 connection = await self._connections.to(one, sink)
             except Unavailable as error:
@@ -169,16 +120,23 @@ class Models:
                 tried.append(FailedAttempt(model=one.name, fault=NO_TOOLS))
                 continue
             all_lack = False
-            attempt = _Attempt(self._settings, self._breaker, sink, question, connection, is_last=place == len(ready) - 1)
+            attempt = _Attempt(self._settings, sink, question, connection, is_last=place == len(meant) - 1)
             asked = await self._ask_and_report(sink, one, attempt, tried)
             if asked is not None:
                 return asked
-        raise _all_failed(tried, "TOOL_UNAVAILABLE" if all_lack else "AGENT_UNAVAILABLE")
+        reasons = " ".join(f"{one.model}: {one.fault}" for one in tried)
+        what = "The model did not answer." if len(tried) == 1 else f"None of {len(tried)} models answered."
+        code = "TOOL_UNAVAILABLE" if all_lack else "AGENT_UNAVAILABLE"
+        raise Unavailable(f"{what} {reasons}", code=code, advice="`remit doctor` says which models answer.")
 
     async def _ask_and_report(self, sink: SpendSink, one: ModelRef, attempt: "_Attempt", tried: list[FailedAttempt]) -> Answer | None:
         begun, asked, error = time.monotonic(), None, "AGENT_UNAVAILABLE"
         try:
             asked = await attempt.made(tried)
+            if asked is not None:
+                self._failed_at.pop(one, None)
+            elif attempt.counts:
+                self._failed_at[one] = self._clock()
             return asked
         except BaseException as raised:
             error = raised.code if isinstance(raised, RemitError) else type(raised).__name__
@@ -204,33 +162,23 @@ class Models:
         return await self.ask(sink, question)
 
     def context_tokens(self, choice: Choice) -> int | None:
-        """The smallest known context size of all; for a local model that does not run yet, its default. None: unknown. The first call loads
-        the model table: use it off the loop."""
-        meant = [resolve_model(self._settings, name) for name in choice.names]
-        known = [
-            self._connections.context_tokens(one) or context_of(one) or (DEFAULT_TOKENS if one.provider == LOCAL else None) for one in meant
-        ]
+        """The smallest known context size of all. None: unknown. The first call loads the model table: use it off the loop."""
+        known = [context_of(resolve_model(self._settings, name)) for name in choice.names]
         return min(filter(None, known), default=None)
 
     async def close(self) -> None:
-        """Close connections and the local model's process."""
+        """Close connections and the processes of local models."""
         await self._connections.close()
-
-
-def _all_failed(tried: Sequence[FailedAttempt], code: str) -> Unavailable:
-    reasons = " ".join(f"{one.model}: {one.fault}" for one in tried)
-    what = "The model did not answer." if len(tried) == 1 else f"None of {len(tried)} models answered."
-    return Unavailable(f"{what} {reasons}", code=code, advice="`remit doctor` says which models answer.")
 
 
 class _Attempt:
     """One request to a model, repeated once if that helps: it is busy, or refuses the schema."""
 
-    def __init__(
-        self, settings: Settings, breaker: CircuitBreaker, sink: SpendSink, question: Question, connection: Connection, *, is_last: bool
-    ) -> None:
-        self._settings, self._breaker, self._sink, self._connection = settings, breaker, sink, connection
+    def __init__(self, settings: Settings, sink: SpendSink, question: Question, connection: Connection, *, is_last: bool) -> None:
+        self._settings, self._sink, self._connection = settings, sink, connection
         self._is_last = is_last
+        self.counts = False
+        """Whether it failed for a reason other than the question."""
         self._question = question
         self._price = price_for(settings, connection.meant)
 
@@ -240,7 +188,6 @@ class _Attempt:
         while True:
             outcome = await self._ask_once(tried, structured=structured)
             if isinstance(outcome, Answer):
-                self._breaker.answered(self._connection.meant)
                 return outcome
             has_extras = self._question.output_schema is not None or self._question.temperature is not None
             if structured and has_extras and outcome.is_rejected:
@@ -251,8 +198,7 @@ class _Attempt:
                 self._sink.progress(f"{self._connection.meant.name}: {outcome.words} Asked again in {outcome.retry_after:g} s.")
                 await asyncio.sleep(outcome.retry_after)
                 continue
-            if outcome.counts:
-                self._breaker.failed(self._connection.meant)
+            self.counts = outcome.counts
             tried.append(FailedAttempt(model=self._connection.meant.name, fault=outcome.words))
             return None
 

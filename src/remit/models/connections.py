@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 
 CONNECT_SECONDS = 10.0
-LOCAL_PATIENCE = 5
-"""A local model reads a long prompt silently: it may be silent this many times longer than another."""
 _NO_KEY = "no-key"
 """Sent to a server without authentication; its client requires a key."""
 _CLOSE_SECONDS = 2.0
@@ -42,8 +40,6 @@ class Connection:
     """Whether it uses remit's HTTP client, which sees every byte; otherwise only whole events are seen."""
     idle_seconds: float
     calls_tools: bool = True
-    context_tokens: int | None = None
-    """Its context size, if known."""
     key: str | None = field(default=None, repr=False)
     held: SecretValues | None = field(default=None, repr=False)
     """Keeps its key redacted from everything stored."""
@@ -54,58 +50,46 @@ class Connections:
 
     def __init__(self, settings: Settings, root: Path | None = None, load_client: Callable[[], None] = lambda: None) -> None:
         """`load_client`: imports the model client; called on a thread, since that takes a second or two."""
-        self._settings, self._root, self._load_client = settings, root, load_client
+        self._idle_seconds, self._load_client = settings.model_idle_seconds, load_client
         self._lock = asyncio.Lock()
-        self._clients: dict[float, AsyncClient] = {}
+        self._client: AsyncClient | None = None
         self._open: dict[tuple[ModelRef, Endpoint], Connection] = {}
-        self._local = LocalModels(settings, root)
+        self._local = LocalModels(root)
         self._is_closed = False
 
     async def to(self, model: ModelRef, sink: SpendSink) -> Connection:
         """Raises `Unavailable` (TOOL_UNAVAILABLE) if a key, a package or a setting is missing."""
         if model.lacks:
             raise Unavailable(model.lacks, code="TOOL_UNAVAILABLE", advice=f"Set {model.key_variables[0]}, and try again.")
-        endpoint = await self._endpoint(model, sink)
+        endpoint = Endpoint(url=model.url, key=model.key)
+        if model.provider == LOCAL:
+            endpoint = await self._local.address(model.model, model.context_tokens, sink)
         async with self._lock:
             known = self._open.get((model, endpoint))
             if known is None:
                 # Importing the libraries takes a second or two, so it happens on a thread.
                 known = self._open[model, endpoint] = await off_loop(self._connect, model, endpoint)
             if self._is_closed:
-                await self._close_clients()
+                await self.close()
                 raise Unavailable("The models of this project are closed.", advice="Open the project again.")
         return known
 
-    def context_tokens(self, model: ModelRef) -> int | None:
-        """Of a connected model that reports it."""
-        return next((one.context_tokens for one in list(self._open.values()) if one.meant == model and one.context_tokens), None)
-
     async def close(self) -> None:
         self._is_closed = True
-        await self._close_clients()
-        await self._local.close()
-
-    async def _close_clients(self) -> None:
         self._open.clear()
-        while self._clients:
-            _, client = self._clients.popitem()
+        await self._local.close()
+        client, self._client = self._client, None
+        if client is not None:
             with suppress(RuntimeError, OSError, TimeoutError):
                 async with asyncio.timeout(_CLOSE_SECONDS):
                     await client.aclose()
 
-    async def _endpoint(self, model: ModelRef, sink: SpendSink) -> Endpoint:
-        if model.provider != LOCAL:
-            return Endpoint(url=model.url, key=model.key, context_tokens=model.context_tokens, calls_tools=model.tools != "prompted")
-        return await self._local.address(model.name if model.is_named else model.model, sink)
-
     def _connect(self, meant: ModelRef, endpoint: Endpoint) -> Connection:
-        key, idle = endpoint.key, self._settings.model_idle_seconds * (LOCAL_PATIENCE if meant.provider == LOCAL else 1)
+        key = endpoint.key
         try:
             self._load_client()
-            client = self._clients.get(idle)
-            if client is None:
-                client = self._clients[idle] = _client(idle)
-            model, is_ours = _model(meant, endpoint.url, key, client)
+            self._client = self._client or _client(self._idle_seconds)
+            model, is_ours = _model(meant, endpoint, self._client)
         except ImportError as error:
             raise missing(meant, error) from None
         except Exception as error:  # noqa: BLE001 - a provider's client may raise anything when it is created
@@ -115,17 +99,11 @@ class Connections:
         url = endpoint.url or ""
         with suppress(AttributeError, RuntimeError):
             url = str(model.base_url or "") or url
+        held = register_secrets({"api_key": key}) if key else None
         return Connection(
-            meant=meant,
-            model=model,
-            url=url,
-            is_ours=is_ours,
-            idle_seconds=idle,
-            calls_tools=endpoint.calls_tools,
-            context_tokens=endpoint.context_tokens,
-            key=key,
-            held=register_secrets({"api_key": key}) if key else None,
-        )
+            meant=meant, model=model, url=url, is_ours=is_ours, idle_seconds=self._idle_seconds, calls_tools=endpoint.calls_tools, key=key,
+            held=held,
+        )  # fmt: skip
 
 
 def missing(meant: ModelRef, error: ImportError | None = None) -> Unavailable:
@@ -147,7 +125,7 @@ def _client(idle_seconds: float) -> "AsyncClient":
     return httpx2.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False, mounts=past_proxies, headers=PLAIN, event_hooks=hooks)
 
 
-def _model(meant: ModelRef, url: str | None, key: str | None, client: "AsyncClient") -> "tuple[Model[Any], bool]":
+def _model(meant: ModelRef, endpoint: Endpoint, client: "AsyncClient") -> "tuple[Model[Any], bool]":
     from pydantic_ai.models import infer_model
 
     provider = "openai-chat" if meant.provider == LOCAL else meant.provider
@@ -155,7 +133,7 @@ def _model(meant: ModelRef, url: str | None, key: str | None, client: "AsyncClie
 
     def made(name: str) -> Any:
         nonlocal ours
-        built, ours = _provider(name, url, key, client)
+        built, ours = _provider(name, endpoint.url, endpoint.key, client)
         return built
 
     return infer_model(f"{provider}:{meant.model}", provider_factory=made), ours

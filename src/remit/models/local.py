@@ -18,15 +18,12 @@ from typing import Any
 
 from remit.core.errors import Unavailable
 from remit.core.model_messages import SpendSink
-from remit.core.settings import ModelAddress, Settings
 from remit.system.interpreter import BASIC, TOOLCHAINS, listed_environment
 from remit.system.threads import off_loop
 
-INSTALL = "pip install 'remit[local]'"
 DEFAULT_CONTEXT_TOKENS = 8192
 """Default context size; llama.cpp lowers it to the model's own."""
 _ACCELERATORS = ("CUDA_*", "NVIDIA_*", "HIP_*", "ROCR_*", "HSA_*", "VK_*", "GGML_*", "LLAMA_*", "OMP_*", "OPENBLAS_*", "MKL_*")
-_ADVICE = 'Download a GGUF file, and write model = "local:/path/to/file.gguf" in remit.toml.'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,69 +38,54 @@ class Endpoint:
 
 
 def find_weights(model: str, root: Path) -> Path:
-    """The GGUF file of `model`, relative to the project; a bare name is a file in `$XDG_DATA_HOME/remit/models`.
-
-    Raises `Unavailable` (TOOL_UNAVAILABLE) with advice."""
-    data = os.environ.get("XDG_DATA_HOME", "")
-    folder = (Path(data) if os.path.isabs(data) else Path.home() / ".local" / "share") / "remit" / "models"
-    is_path = "/" in model or model.startswith("~") or model.lower().endswith(".gguf")
-    path = root / Path(model).expanduser() if is_path else folder / f"{model}.gguf"
+    """The GGUF file at the path `model`, relative to the project. Raises `Unavailable` (TOOL_UNAVAILABLE) with advice."""
+    path, fault = root / Path(model).expanduser(), ""
     try:
         if not path.is_file():
-            raise Unavailable(f"The local model {model!r} does not exist: no file {path}.", code="TOOL_UNAVAILABLE", advice=_ADVICE)
-        with path.open("rb") as file:
-            is_gguf = file.read(4) == b"GGUF"
+            fault = "does not exist"
+        elif path.open("rb").read(4) != b"GGUF":
+            fault = "is not a GGUF file"
     except OSError as error:
-        raise Unavailable(f"Cannot read {path}: {error.strerror}.", code="TOOL_UNAVAILABLE", advice="Check its permissions.") from None
-    if not is_gguf:
-        raise Unavailable(f"{path} is not a GGUF file.", code="TOOL_UNAVAILABLE", advice=_ADVICE)
+        fault = f"cannot be read: {error.strerror}"
+    if fault:
+        advice = 'Download a GGUF file, and write model = "local:/path/to/file.gguf" in remit.toml.'
+        raise Unavailable(f"The local model {path} {fault}.", code="TOOL_UNAVAILABLE", advice=advice)
     return path
 
 
 class LocalModels:
-    """The local models of one project. They belong to the event loop that first uses them."""
+    """The local models of the project at `root`. They belong to the event loop that first uses them."""
 
-    def __init__(self, settings: Settings | None = None, root: Path | None = None) -> None:
-        settings = settings or Settings()
-        self._declared = {name: one for name, one in settings.models.items() if one.kind == "local"}
+    def __init__(self, root: Path | None) -> None:
         self._root = root or Path.cwd()
         self._servers: dict[tuple[Path, int], _Server] = {}
-        self._is_closed = False
 
-    async def address(self, model: str, sink: SpendSink) -> Endpoint:
-        """Address of `model`: NAME of `[models.NAME]`, a file, or a file's name in the models folder. Starts it if it does not run.
+    async def address(self, model: str, context_tokens: int | None, sink: SpendSink) -> Endpoint:
+        """The address of the model in the file `model`, which is started if it does not run.
 
-        Raises `Unavailable`: TOOL_UNAVAILABLE if a person must fix something, AGENT_UNAVAILABLE if it did not load in time.
-        """
-        found = (one for name, one in self._declared.items() if model in (name, one.model))
-        declared = next(found, ModelAddress(kind="local", model=model))
-        path = await off_loop(find_weights, declared.model or model, self._root)
+        Raises `Unavailable`: TOOL_UNAVAILABLE if a person must fix something, AGENT_UNAVAILABLE if it did not load in time."""
+        path = await off_loop(find_weights, model, self._root)
         if importlib.util.find_spec("xllamacpp") is None:
-            raise Unavailable("Running a local model needs the package xllamacpp.", code="TOOL_UNAVAILABLE", advice=f"{INSTALL}.")
-        if self._is_closed:
-            raise Unavailable("The local models of this project are closed.", code="TOOL_UNAVAILABLE", advice="Open the project again.")
-        key = path, declared.context_tokens or DEFAULT_CONTEXT_TOKENS
+            message = "Running a local model needs the package xllamacpp."
+            raise Unavailable(message, code="TOOL_UNAVAILABLE", advice="pip install 'remit[local]'.")
+        key = path, context_tokens or DEFAULT_CONTEXT_TOKENS
         server = self._servers.get(key)
         if server is None or server.has_ended:
             server = self._servers[key] = _Server(*key)
             sink.progress(f"Loading the local model {path.stem} …")
         done, _ = await asyncio.wait([server.loading], timeout=max(0.0, sink.remaining))
         if not done:
-            raise Unavailable(
-                f"The local model {path.stem} was not loaded within {sink.remaining:.0f} s.",
-                advice="It continues to load while this project is open: give it more time, or use a smaller model.",
-            )
+            advice = "It continues to load while this project is open: give it more time, or use a smaller model."
+            raise Unavailable(f"The local model {path.stem} was not loaded within {sink.remaining:.0f} s.", advice=advice)
         facts = server.loading.result()
-        calls_tools = facts["has_tools"] if declared.tools is None else declared.tools == "native"
-        tokens = int(facts["context_tokens"])
-        return Endpoint(url=f"{facts['url']}/v1", key=server.key, context_tokens=tokens, calls_tools=calls_tools)
+        return Endpoint(
+            url=f"{facts['url']}/v1", key=server.key, context_tokens=facts["context_tokens"], calls_tools=facts["has_tools"]
+        )  # fmt: skip
 
     async def close(self) -> None:
         """End all processes."""
-        self._is_closed = True
-        servers, self._servers = list(self._servers.values()), {}
-        for one in servers:
-            await one.stop()
+        while self._servers:
+            await self._servers.popitem()[1].stop()
 
 
 class _Server:
@@ -151,8 +133,6 @@ class _Server:
             lines = log.read(1 << 20).decode(errors="replace").splitlines()
         error = str(answer.get("error") or f"its process ended with code {process.returncode}")
         reason = next((line.rpartition("error loading model: ")[2] for line in lines if "error" in line), error)
-        raise Unavailable(
-            f"The local model {self._path.stem} could not be loaded: {reason.strip()[:300]}",
-            code="TOOL_UNAVAILABLE",
-            advice=f"Check that {self._path} is complete and fits into memory, or use another model.",
-        )
+        advice = f"Check that {self._path} is complete and fits into memory, or use another model."
+        message = f"The local model {self._path.stem} could not be loaded: {reason.strip()[:300]}"
+        raise Unavailable(message, code="TOOL_UNAVAILABLE", advice=advice)

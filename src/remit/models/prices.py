@@ -13,6 +13,7 @@ from remit.core.budget import Limits
 from remit.core.errors import Stopped, Unavailable
 from remit.core.model_messages import Question, SpendSink
 from remit.core.settings import Price, Settings
+from remit.models.local import DEFAULT_CONTEXT_TOKENS
 from remit.models.providers import LOCAL, OWN_HOSTS, ModelRef, resolve_model
 from remit.system.threads import off_loop
 
@@ -70,15 +71,6 @@ def _plausible(tokens: Any) -> int | None:
     return tokens if isinstance(tokens, int) and 0 <= tokens <= MOST_TOLD else None
 
 
-def money(price: Price | None, used: TokenUsage) -> float | None:
-    """None: the price is unknown."""
-    if price is None:
-        return None
-    cached = min(used.cached_tokens, used.input_tokens)
-    cached_price = price.input if price.cached is None else price.cached
-    return ((used.input_tokens - cached) * price.input + cached * cached_price + used.output_tokens * price.output) / _PER
-
-
 def most_tokens(sink: SpendSink, question: Question, own: int | None, price: Price | None) -> int | None:
     """Maximum length of the reply: of the request, the model's settings and the tree's budget. None: no limit.
 
@@ -110,14 +102,11 @@ def _affordable(tokens: int, left: str, asking: int) -> int:
 # ---- prices
 
 
-_FREE = Price(input=0.0, output=0.0)
 _IDS = {
     "openai-chat": "openai",
     "openai-responses": "openai",
-    "azure-responses": "azure",
     "google-cloud": "google",
     "bedrock": "aws",
-    "bedrock-mantle": "aws",
     "xai": "x-ai",
 }
 """Provider names in genai-prices, if different."""
@@ -139,11 +128,14 @@ def price_for(settings: Settings, meant: ModelRef | str) -> Price | None:
 def cost_of(settings: Settings, meant: ModelRef | str, used: TokenUsage) -> float | None:
     """Cost of one question, with the tiers and cached parts of the provider's prices. None: unknown."""
     said, found = _prices(settings, meant)
+    read = min(used.cached_tokens, used.input_tokens)
+    if said is not None:
+        cached = said.input if said.cached is None else said.cached
+        return ((used.input_tokens - read) * said.input + read * cached + used.output_tokens * said.output) / _PER
     if found is None:
-        return money(said, used)
+        return None
     from genai_prices.types import Usage
 
-    read = min(used.cached_tokens, used.input_tokens)
     written = min(used.written_tokens, used.input_tokens - read)
     usage = Usage(input_tokens=used.input_tokens, output_tokens=used.output_tokens, cache_read_tokens=read, cache_write_tokens=written)
     with suppress(LookupError, ValueError):
@@ -159,8 +151,10 @@ async def load_prices() -> None:
 
 def context_of(meant: ModelRef) -> int | None:
     """Context size in tokens. None: unknown."""
-    if meant.context_tokens is not None or meant.provider == LOCAL:
+    if meant.context_tokens is not None:
         return meant.context_tokens
+    if meant.provider == LOCAL:
+        return DEFAULT_CONTEXT_TOKENS
     found = _find_price(_id(meant), meant.model)
     return None if found is None else found.context_window
 
@@ -178,7 +172,7 @@ def _prices(settings: Settings, meant: ModelRef | str) -> tuple[Price | None, An
         if name in settings.prices:
             return settings.prices[name], None
     if meant.provider == LOCAL:
-        return _FREE, None
+        return Price(input=0.0, output=0.0), None
     is_elsewhere = meant.is_named and meant.url is not None and not any(host in meant.url for host in OWN_HOSTS)
     return None, None if is_elsewhere or meant.provider in ("ollama", "vllm") else _find_price(_id(meant), meant.model)
 

@@ -6,7 +6,6 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Literal
 from urllib.parse import urlsplit
 
 from remit.core.errors import Unavailable
@@ -29,7 +28,6 @@ class Provider:
 
 _OPENAI = Provider(("OPENAI_API_KEY",), "OPENAI_BASE_URL")
 
-_USUAL = ("openrouter", "deepseek", "together", "fireworks", "cerebras", "nebius", "ovhcloud", "github", "crusoe", "meta", "zai")
 PROVIDERS: dict[str, Provider] = {
     "anthropic": Provider(("ANTHROPIC_API_KEY",), "ANTHROPIC_BASE_URL"),
     "openai": _OPENAI,
@@ -44,21 +42,15 @@ PROVIDERS: dict[str, Provider] = {
     "xai": Provider(("XAI_API_KEY",), extra="xai"),
     "cohere": Provider(("CO_API_KEY",), "CO_BASE_URL", extra="cohere"),
     "huggingface": Provider(("HF_TOKEN",), extra="huggingface"),
-    "moonshotai": Provider(("MOONSHOTAI_API_KEY",), "MOONSHOTAI_BASE_URL"),
-    "alibaba": Provider(("ALIBABA_API_KEY", "DASHSCOPE_API_KEY")),
-    "sambanova": Provider(("SAMBANOVA_API_KEY",), "SAMBANOVA_BASE_URL"),
-    "heroku": Provider(("HEROKU_INFERENCE_KEY",), "HEROKU_INFERENCE_URL"),
-    "vercel": Provider(("VERCEL_AI_GATEWAY_API_KEY", "VERCEL_OIDC_TOKEN")),
-    "typesafe": Provider(("TYPESAFE_API_KEY",), "TYPESAFE_BASE_URL"),
-    "system-one": Provider(("SYSTEM_ONE_API_KEY",), "SYSTEM_ONE_BASE_URL", key_is_optional=True),
-    "snowflake": Provider(("SNOWFLAKE_TOKEN",)),
     "azure": Provider(("AZURE_OPENAI_API_KEY",), "AZURE_OPENAI_ENDPOINT", key_is_optional=True),
-    "azure-responses": Provider(("AZURE_OPENAI_API_KEY",), "AZURE_OPENAI_ENDPOINT", key_is_optional=True),
     "bedrock": Provider(extra="bedrock"),
-    "bedrock-mantle": Provider(extra="bedrock"),
-    **{name: Provider((f"{name.upper()}_API_KEY",)) for name in _USUAL},
-    **dict.fromkeys(("google-cloud", "github-copilot", "openai-codex", "openai-chatgpt"), Provider()),
+    "google-cloud": Provider(),
+    **{
+        name: Provider((f"{name.upper()}_API_KEY",))
+        for name in ("openrouter", "deepseek", "together", "fireworks", "cerebras", "moonshotai", "sambanova", "alibaba", "github", "zai")
+    },
 }
+"""The most used ones; any other is reached by its OpenAI-compatible address."""
 OWN_HOSTS = frozenset({"api.anthropic.com", "api.openai.com", "generativelanguage.googleapis.com"})
 """Hosts that the usual keys of the kinds of `[models]` belong to."""
 
@@ -90,8 +82,6 @@ class ModelRef:
     needs_key: bool = False
     max_tokens: int | None = None
     context_tokens: int | None = None
-    tools: Literal["native", "prompted"] | None = None
-    """`native`: it can call tools; None: yes, a local one as its template allows. `prompted`, of earlier versions: it cannot."""
     is_named: bool = False
     """Whether it has a table `[models.NAME]`."""
 
@@ -118,22 +108,24 @@ def resolve_model(settings: Settings, name: str) -> ModelRef:
     """Raises `Unavailable` (TOOL_UNAVAILABLE) for an unknown name, with the nearest known ones."""
     name = name.strip()
     table = settings.models.get(name)
-    if table is not None:
-        return _from_table(name, table)
-    provider, model = _split(name)
-    if provider == LOCAL and model:
-        return ModelRef(name=name, provider=LOCAL, model=model)
-    known = PROVIDERS.get(provider)
-    if known is not None and model:
-        return ModelRef(
-            name=name,
-            provider=provider,
-            model=model,
-            url=_address(provider, known),
-            key_variables=known.keys,
-            needs_key=_needs_key(known),
-        )
-    raise _unknown(settings, name, provider, model)
+    provider, model = _split(name) if table is None else (_KINDS.get(table.kind, table.kind), table.model or name)
+    if not model or (provider not in PROVIDERS and provider != LOCAL):
+        raise _unknown(settings, name, provider, model)
+    known, given = PROVIDERS.get(provider, Provider()), table or ModelAddress()  # a local model has no key
+    own = given.url is None or _host(given.url) in OWN_HOSTS
+    # A key is sent only to its provider: to another address only if its variable is named beside that address.
+    keys = (given.key_variable,) if given.key_variable else known.keys if own else ()
+    return ModelRef(
+        name=name,
+        provider=provider,
+        model=model,
+        url=_address(provider, known) if given.url is None else _normalise_url(provider, given.url),
+        key_variables=keys,
+        needs_key=bool(given.key_variable) or (own and _needs_key(known)),
+        max_tokens=given.max_tokens,
+        context_tokens=given.context_tokens,
+        is_named=table is not None,
+    )
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -143,31 +135,6 @@ def _split(name: str) -> tuple[str, str]:
         return provider, model.strip()
     provider, _, model = name.partition("/")
     return (provider, model.strip()) if provider in PROVIDERS else ("", name)
-
-
-def _from_table(name: str, table: ModelAddress) -> ModelRef:
-    provider = _KINDS.get(table.kind, table.kind)
-    model = table.model or name
-    if provider == LOCAL:
-        return ModelRef(
-            name=name, provider=LOCAL, model=model, max_tokens=table.max_tokens, context_tokens=table.context_tokens, is_named=True
-        )
-    known = PROVIDERS[provider]
-    own = table.url is None or _host(table.url) in OWN_HOSTS
-    # A key is sent only to its provider: to another address only if its variable is named beside that address.
-    keys = (table.key_variable,) if table.key_variable else known.keys if own else ()
-    return ModelRef(
-        name=name,
-        provider=provider,
-        model=model,
-        url=_address(provider, known) if table.url is None else _normalise_url(provider, table.url),
-        key_variables=keys,
-        needs_key=bool(table.key_variable) or (own and _needs_key(known)),
-        max_tokens=table.max_tokens,
-        context_tokens=table.context_tokens,
-        tools=table.tools,
-        is_named=True,
-    )
 
 
 def _needs_key(known: Provider) -> bool:

@@ -21,7 +21,6 @@ from remit.policy.audit import AuditLog, entry_text
 from remit.policy.rules import (
     CALLER,
     CALLERS,
-    Mentions,
     PolicyError,
     Rule,
     Rules,
@@ -89,7 +88,7 @@ def _shown(value: Any) -> Any:
 
 VOLATILE = frozenset({"timeout_seconds", "tokens_left", "cents_left", "ancestors"})
 """Facts that differ in nearly every request."""
-OUTCOMES_KEPT = 4096
+KINDS_KEPT = 4096
 _LARGEST = 2**63 - 1
 
 
@@ -103,17 +102,13 @@ class Outcome(NamedTuple):
     """A forbid rule could not be evaluated: it counts as a match."""
 
 
-class RuleSubset(NamedTuple):
-    """The rules that can apply to one kind of action, prepared for Cedar."""
+class ActionKind(NamedTuple):
+    """One kind of action, prepared for Cedar."""
 
-    rules: dict[str, Rule]
-    """By the names that Cedar gives them in this subset."""
-    mentions: Mentions
-    policies: Any
+    uid: dict[str, str]
     entities: Any
-    action: dict[str, str]
-    outcomes: dict[Any, Outcome]
-    """By everything that the outcome can depend on."""
+    facts: frozenset[str] | None
+    """The facts that rules about it mention; None: all."""
 
 
 class PolicyEvaluator:
@@ -121,70 +116,38 @@ class PolicyEvaluator:
 
     def __init__(self, text: str) -> None:
         self.rules = read_rules(text)
-        self._subsets: dict[tuple[str, tuple[str, ...], bool], RuleSubset] = {}
+        self._policies = cedarpy.PolicySet.from_str("\n".join(rule.text for rule in self.rules))
+        self._kinds: dict[tuple[str, tuple[str, ...], bool], ActionKind] = {}
 
     def judge(self, asked: PolicyRequest) -> Outcome:
-        subset = self.subset_for(asked.action, asked.effects, asked.is_delegation)
-        if not subset.rules:
-            return Outcome(verdict=Verdict.DENY)
-        mentions = subset.mentions
-        context = to_json(context_of(asked, None if mentions.everything else mentions.facts), inf_nan_mode="null").decode()
-        resource = resource_of(asked)
-        key = (
-            asked.caller if mentions.principal else None,
-            (resource["type"], resource["id"]) if mentions.resource else None,
-            context,
-        )
-        known = subset.outcomes.get(key)
-        if known is None:
-            if len(subset.outcomes) >= OUTCOMES_KEPT:
-                subset.outcomes.clear()
-            known = subset.outcomes[key] = _evaluate(subset, asked.caller, resource, context)
-        return known
+        kind, resource = self.kind_of(asked.action, asked.effects, asked.is_delegation), resource_of(asked)
+        request = {
+            "principal": {"type": kind_of_principal(asked.caller), "id": clean(asked.caller)},
+            "action": kind.uid,
+            "resource": {"type": resource["type"], "id": clean(resource["id"])},
+            "context": to_json(context_of(asked, kind.facts), inf_nan_mode="null").decode(),
+        }
+        said = cedarpy.is_authorized(request, self._policies, kind.entities).diagnostics
+        satisfied = [rule for number, rule in enumerate(self.rules) if f"policy{number}" in said.reasons]
+        faults = []
+        for error in said.errors:
+            named = [rule for number, rule in enumerate(self.rules) if f"`policy{number}`" in error]
+            if not named:  # any other error denies
+                return Outcome(verdict=Verdict.DENY, fault=error)
+            faults += [(rule, error) for rule in named]
+        return _outcome(satisfied, faults)
 
-    def subset_for(self, action: str, effects: tuple[str, ...], is_delegation: bool) -> RuleSubset:
+    def kind_of(self, action: str, effects: tuple[str, ...], is_delegation: bool) -> ActionKind:
         key = (action, effects, is_delegation)
-        known = self._subsets.get(key)
-        if known is None:
-            if len(self._subsets) >= OUTCOMES_KEPT:
-                self._subsets.clear()
-            known = self._subsets[key] = self._subset(*key)
-        return known
-
-    def _subset(self, action: str, effects: tuple[str, ...], is_delegation: bool) -> RuleSubset:
-        name, groups = action_id(action), groups_of(action, effects, is_delegation)
-        chosen = [rule for rule in self.rules if rule.covers(name, groups)]
-        mentions = Mentions()
-        for rule in chosen:
-            mentions |= rule.mentions
-        uid = {"type": "Action", "id": name}
-        parents = [{"type": "Action", "id": group} for group in groups if group != name]
-        return RuleSubset(
-            rules={f"policy{number}": rule for number, rule in enumerate(chosen)},  # by Cedar's numbering in this text
-            mentions=mentions,
-            policies=cedarpy.PolicySet.from_str("\n".join(rule.text for rule in chosen)),
-            entities=cedarpy.Entities.from_json_str(to_json([{"uid": uid, "attrs": {}, "parents": parents}]).decode()),
-            action=uid,
-            outcomes={},
-        )
-
-
-def _evaluate(subset: RuleSubset, caller: str, resource: dict[str, str], context: str) -> Outcome:
-    request = {
-        "principal": {"type": kind_of_principal(caller), "id": clean(caller)},
-        "action": subset.action,
-        "resource": {"type": resource["type"], "id": clean(resource["id"])},
-        "context": context,
-    }
-    answer = cedarpy.is_authorized(request, subset.policies, subset.entities)
-    satisfied = [rule for number, rule in subset.rules.items() if number in answer.diagnostics.reasons]
-    faults = []
-    for error in answer.diagnostics.errors:
-        named = [rule for number, rule in subset.rules.items() if f"`{number}`" in error]
-        if not named:  # any other error denies
-            return Outcome(verdict=Verdict.DENY, fault=error)
-        faults += [(rule, error) for rule in named]
-    return _outcome(satisfied, faults)
+        if key not in self._kinds:
+            if len(self._kinds) >= KINDS_KEPT:
+                self._kinds.clear()
+            name, groups = action_id(action), groups_of(action, effects, is_delegation)
+            facts = frozenset(fact for rule in self.rules if rule.covers(name, groups) for fact in rule.mentions)
+            uid, parents = {"type": "Action", "id": name}, [{"type": "Action", "id": group} for group in groups if group != name]
+            entities = cedarpy.Entities.from_json_str(to_json([{"uid": uid, "attrs": {}, "parents": parents}]).decode())
+            self._kinds[key] = ActionKind(uid=uid, entities=entities, facts=None if "*" in facts else facts)
+        return self._kinds[key]
 
 
 def _outcome(satisfied: Sequence[Rule], faults: Sequence[tuple[Rule, str]]) -> Outcome:
@@ -309,7 +272,7 @@ class ProjectPolicy:
         decision = self._in_mode(asked, outcome, fault)
         if asked.is_delegation:
             if not decision.because and self._is_plain(asked):  # the message of a refusal may mention facts of this one only
-                if len(self._plain) >= OUTCOMES_KEPT:
+                if len(self._plain) >= KINDS_KEPT:
                     self._plain = {}
                 known = _Plain(decision, entry_text(_entry(asked._replace(facts={}), decision)))  # the others have other parameters
                 self._plain[asked.caller, asked.action, asked.depth, asked.effects] = known
@@ -319,9 +282,8 @@ class ProjectPolicy:
                 self._note(_entry(asked, decision), asked.session_id)
             return decision
         self._note(_entry(asked, decision), asked.session_id)
-        try:
-            self.write_out()
-        except RemitError as error:
+        error = self._write_or_log()
+        if error is not None:
             return Decision(verdict=Verdict.DENY, because=f"The audit log cannot be written: {error.message}", advice=error.advice)
         return decision
 
@@ -335,19 +297,13 @@ class ProjectPolicy:
         if plain is not None:
             count = sum(not decision.because for decision in decided)
             self._note({**_entry(*plain), "alike": count}, plain[0].session_id)
-        try:
-            self.write_out()
-        except RemitError as error:
-            log.error("The audit log cannot be written: %s", error)
+        if self._write_or_log() is not None:
             return [False] * len(asked)
         return [decision.verdict is Verdict.ALLOW for decision in decided]
 
     def settled(self, asked: PolicyRequest, decision: Decision, verdict: Verdict, by: str) -> None:
         self._note({**_entry(asked, decision), "event": "asked", "verdict": str(verdict), "by": by}, asked.session_id)
-        try:
-            self.write_out()
-        except RemitError as error:
-            log.error("The audit log cannot be written: %s", error)
+        self._write_or_log()
 
     def renamed(self, session_id: str, now: str) -> None:
         self._note({"event": "renamed", "session": session_id}, now)
@@ -362,11 +318,16 @@ class ProjectPolicy:
             if not isinstance(one, bytes):
                 one.sessions = []
 
-    def close(self) -> None:
+    def _write_or_log(self) -> RemitError | None:
         try:
             self.write_out()
         except RemitError as error:
             log.error("The audit log cannot be written: %s", error)
+            return error
+        return None
+
+    def close(self) -> None:
+        self._write_or_log()
         self._audit.close()
 
     # ---- the rules
@@ -420,8 +381,8 @@ class ProjectPolicy:
             return False  # its log line names the principal, which belongs to this tree only
         if not asked.facts.keys().isdisjoint(COMPUTED):
             return False
-        mentions = self._judge.subset_for(asked.action, asked.effects, is_delegation=True).mentions
-        return not mentions.everything and mentions.facts <= PLAIN_FACTS
+        facts = self._judge.kind_of(asked.action, asked.effects, is_delegation=True).facts
+        return facts is not None and facts <= PLAIN_FACTS
 
     def _in_mode(self, asked: PolicyRequest, outcome: Outcome, fault: str) -> Decision:
         names = tuple(rule.name for rule in outcome.rules)

@@ -41,7 +41,7 @@ def check_rules(text: str, specs: Sequence[AgentSpec]) -> list[Problem]:
     agents = {ROOT_CALLER, *(spec.name for spec in specs)}
     problems = [problem for rule in rules for problem in _names(rule, actions, facts, agents)]
     blamed = {problem.line for problem in problems if problem.is_error}
-    unknown_facts = {fact for rule in rules for fact in rule.mentions.facts if fact not in facts}
+    unknown_facts = {fact for rule in rules for fact in rule.mentions - {"*"} if fact not in facts}
     unknown_actions = {action for rule in rules for action in rule.actions or () if action not in actions}
     schema = schema_text(actions | dict.fromkeys(unknown_actions, ()), facts | dict.fromkeys(unknown_facts, "String"))
     problems += [problem for problem in _types(text, schema, rules, unknown_facts) if problem.line not in blamed]
@@ -113,7 +113,7 @@ def _names(rule: Rule, actions: Iterable[str], facts: Iterable[str], agents: Col
     entities = list(_entities(rule.body))
     named: list[tuple[str, Iterable[str], Iterable[str]]] = [
         ("action", rule.actions or (), actions),
-        ("fact", rule.mentions.facts, facts),
+        ("fact", rule.mentions - {"*"}, facts),
         ("annotation", rule.annotations, ANNOTATIONS),
         ("agent", (name for kind, name in entities if kind == "Agent"), agents),
     ]
@@ -145,7 +145,7 @@ def _entities(node: Any) -> Iterator[tuple[str, str]]:
 
 def _types(text: str, schema: str, rules: Sequence[Rule], passed_over: set[str]) -> Iterator[Problem]:
     """The first fault of each rule that Cedar finds."""
-    lines = {rule.number: rule.line for rule in rules}
+    lines = {f"policy{number}": rule.line for number, rule in enumerate(rules)}
     try:
         errors = cedarpy.validate_policies(text, schema).errors
     except ValueError as error:

@@ -1,16 +1,14 @@
 """The rules of a project: their source, and their Cedar text parsed into rules with annotations."""
 
 import contextlib
-import errno
 import hashlib
 import json
 import logging
 import os
 import re
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import cedarpy
 
@@ -26,12 +24,10 @@ DELEGATE = "delegate"
 CALLER = "Caller"
 CALLERS = ("token:", "cert:")
 """Prefixes of the names of principals that an API authenticated (`server.authenticator`)."""
-_WORDS = re.compile(r'//[^\n]*|"(?:\\.|[^"\\])*"|;|[^\s";/]+|/')
-DEEPEST = 100
-"""Maximum nesting of brackets."""
-LONGEST = 8000
-"""Maximum length of a rule, without its texts and comments."""
-_BRACKETS = re.compile(r"[()\[\]{}]")
+_STATEMENT = re.compile(r'(?:\s+|//[^\n]*+)*+((?:"(?:\\.|[^"\\])*+"|//[^\n]*+|[^;"/]|["/])+?(?:;|\Z))', re.DOTALL)
+"""Comments before a rule, and the rule."""
+MOST_BRACKETS, MOST_CHARACTERS = 200, 8000
+"""Of a rule: Cedar's parser ends the process at rules that are nested too deeply."""
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 
@@ -57,34 +53,15 @@ class PolicyError(Misused):
         self.line = line
 
 
-class Mentions(NamedTuple):
-    """What the outcome of a rule can depend on, besides the action."""
-
-    facts: frozenset[str] = frozenset()
-    everything: bool = False
-    """It uses the context as a whole."""
-    principal: bool = False
-    resource: bool = False
-
-    def __or__(self, other: "Mentions") -> "Mentions":
-        return Mentions(
-            facts=self.facts | other.facts,
-            everything=self.everything or other.everything,
-            principal=self.principal or other.principal,
-            resource=self.resource or other.resource,
-        )
-
-
 class Rule(NamedTuple):
-    number: str
-    """Cedar's number: policy0, policy1, …"""
     name: str
     line: int
     is_permit: bool
     annotations: Mapping[str, str]
     actions: frozenset[str] | None
     """The actions and groups it is about; None: all."""
-    mentions: Mentions
+    mentions: frozenset[str]
+    """The facts that its outcome can depend on; `*` for all of them."""
     body: Mapping[str, Any]
     """As Cedar's JSON has it."""
     text: str
@@ -103,107 +80,34 @@ class Rule(NamedTuple):
 
 def read_rules(text: str) -> list[Rule]:
     """In text order. Raises `PolicyError`."""
-    spans = list(_statements(text))
-    bodies = _parse(text, spans)
-    numbered = sorted(bodies, key=lambda number: int(number.removeprefix("policy")))
-    rules = [
-        _rule(number, bodies[number], _line(text, start), text[start:end]) for number, (start, end) in zip(numbered, spans, strict=True)
-    ]
-    names: dict[str, int] = {}
-    for rule in (rule for rule in rules if rule.annotations.get("id")):
-        if rule.name in names:
-            raise PolicyError(
-                f"Two rules are named {rule.name!r}, at lines {names[rule.name]} and {rule.line}.", line=rule.line, advice="Name each once."
-            )
-        names[rule.name] = rule.line
+    rules = [_read_rule(found[1], text.count("\n", 0, found.start(1)) + 1) for found in _STATEMENT.finditer(text)]
+    named: dict[str, Rule] = {}
+    for rule in rules:
+        if rule.annotations.get("id") and named.setdefault(rule.name, rule) is not rule:
+            both = f"at lines {named[rule.name].line} and {rule.line}"
+            raise PolicyError(f"Two rules are named {rule.name!r}, {both}.", line=rule.line, advice="Name each once.")
     return rules
 
 
-def _parse(text: str, spans: Sequence[tuple[int, int]]) -> dict[str, dict[str, Any]]:
+def _read_rule(text: str, line: int) -> Rule:
+    if len(text) > MOST_CHARACTERS or sum(map(text.count, "([{")) > MOST_BRACKETS:
+        raise PolicyError(f"The rule at line {line} is too long or nested too deeply.", line=line, advice="Make several of it.")
     try:
-        document = json.loads(cedarpy.policies_to_json_str(text))
-    except ValueError as error:
-        raise _parse_error(text, str(error)) from None
-    except RecursionError:
-        raise PolicyError("A rule has hundreds of nested operators.", line=1, advice="Split it into several rules.") from None
-    if document.get("templates"):
-        raise PolicyError("Policy templates (?principal, ?resource) are not supported.", line=1, advice="Name an agent instead.")
-    bodies: dict[str, dict[str, Any]] = document.get("staticPolicies", {})
-    again = cedarpy.policies_to_json_str("\n".join(text[start:end] for start, end in spans))
-    if len(bodies) != len(spans) or json.loads(again)["staticPolicies"] != bodies:  # the evaluated rules must be the written ones
-        raise PolicyError("It is unclear where its rules begin and end.", line=1, advice="End each rule with one semicolon.")
-    return bodies
-
-
-def _line(text: str, at: int) -> int:
-    return text.count("\n", 0, at) + 1
-
-
-def _statements(text: str) -> Iterator[tuple[int, int]]:
-    """The range of each rule; comments and quoted text are skipped.
-
-    Raises `PolicyError` for rules beyond the limits of Cedar's parser, which would end the process."""
-    start: int | None = None
-    depth = length = 0
-    for word in _WORDS.finditer(text):
-        if word[0].startswith("//"):
-            continue
-        if start is None:
-            start, depth, length = word.start(), 0, 0
-        if word[0] == ";":
-            yield start, word.end()
-            start = None
-        elif word[0][0] != '"':
-            depth, deepest = _nested(word[0], depth)
-            length += len(word[0])
-            if deepest > DEEPEST or length > LONGEST:
-                what = f"brackets more than {DEEPEST} deep" if deepest > DEEPEST else f"more than {LONGEST} characters"
-                raise PolicyError(
-                    f"The rule at line {_line(text, start)} has {what}.", line=_line(text, start), advice="Make several of it."
-                )
-    if start is not None:
-        yield start, len(text)
-
-
-def _nested(word: str, depth: int) -> tuple[int, int]:
-    """The bracket depth after a word, and the maximum within it."""
-    deepest = depth
-    for sign in _BRACKETS.findall(word):
-        depth += 1 if sign in "([{" else -1
-        deepest = max(deepest, depth)
-    return depth, deepest
-
-
-def _parse_error(text: str, message: str) -> PolicyError:
-    """With its location: Cedar gives no line, so each rule is parsed separately."""
-    for start, end in _statements(text):
-        try:
-            cedarpy.policies_to_json_str(text[start:end])
-        except ValueError as error:
-            line = _line(text, start)
-            return PolicyError(
-                f"The rule that begins at line {line} cannot be read: {error}.",
-                line=line,
-                advice="Correct it; `remit policy check` tells when it is right.",
-            )
-    return PolicyError(f"The rules cannot be read: {message}.", line=1, advice="`remit policy check` tells when they are right.")
-
-
-def _rule(number: str, body: Mapping[str, Any], line: int, text: str) -> Rule:
+        found = list(json.loads(cedarpy.policies_to_json_str(text))["staticPolicies"].values())
+        body: dict[str, Any] = found[0]
+        mentions = frozenset(_mentions_of(body.get("conditions", [])))
+    except (ValueError, RecursionError) as error:
+        advice = "Correct it; `remit policy check` tells when it is right."
+        raise PolicyError(f"The rule that begins at line {line} cannot be read: {error}.", line=line, advice=advice) from None
+    except IndexError:
+        words = "Policy templates (?principal, ?resource) are not supported."
+        raise PolicyError(words, line=line, advice="Name an agent instead.") from None
     annotations = {name: value or "" for name, value in body.get("annotations", {}).items()}
     is_permit = body["effect"] == "permit"
     if "ask" in annotations and not is_permit:
-        raise PolicyError(
-            f"The rule at line {line} forbids and asks: @ask belongs to a permit.", line=line, advice="Write permit, or drop @ask."
-        )
-    mentions = Mentions(
-        principal=body["principal"].get("op") != "All",
-        resource=body["resource"].get("op") != "All",
-    )
-    for condition in body.get("conditions", ()):
-        mentions |= _mentions_of(condition.get("body"))
+        words = f"The rule at line {line} forbids and asks: @ask belongs to a permit."
+        raise PolicyError(words, line=line, advice="Write permit, or drop @ask.")
     return Rule(
-        number=number,
         name=annotations.get("id") or f"line {line}",
         line=line,
         is_permit=is_permit,
@@ -222,32 +126,19 @@ def _actions(scope: Mapping[str, Any]) -> frozenset[str] | None:
     return frozenset(str(entity.get("__entity", entity)["id"]) for entity in listed)
 
 
-def _mentions_of(condition: Any) -> Mentions:
+def _mentions_of(node: Any) -> Iterator[str]:
     """Walks a condition in Cedar's JSON: `context.x` and `context has x` are single facts, a bare `context` is all of them."""
-    facts: set[str] = set()
-    bare: set[str] = set()
-    stack = [condition]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, list):
-            stack += node
-        elif isinstance(node, dict) and "Var" in node:
-            bare.add(str(node["Var"]))
-        elif isinstance(node, dict) and "Value" not in node:
-            for operator, inside in node.items():
-                if operator in (".", "has") and inside.get("left") == _CONTEXT:
-                    facts.add(str(inside["attr"]))
-                else:
-                    stack += inside.values() if isinstance(inside, dict) else [inside]
-    return Mentions(
-        facts=frozenset(facts),
-        everything=not bare.isdisjoint(("context", "action")),
-        principal="principal" in bare,
-        resource="resource" in bare,
-    )
-
-
-_CONTEXT = {"Var": "context"}
+    if isinstance(node, list):
+        for one in node:
+            yield from _mentions_of(one)
+    elif isinstance(node, dict):
+        for operator, inside in node.items():
+            if operator in (".", "has") and isinstance(inside, dict) and inside.get("left") == {"Var": "context"}:
+                yield str(inside["attr"])
+            elif operator == "Var" and inside in ("context", "action"):
+                yield "*"
+            else:
+                yield from _mentions_of(inside)
 
 
 def fill_in(template: str, facts: Mapping[str, Any]) -> str:
@@ -260,9 +151,11 @@ def fill_in(template: str, facts: Mapping[str, Any]) -> str:
     return _PLACEHOLDER.sub(filled, template)
 
 
+# ---- where they come from
+
+
 FILE = "policy.cedar"
 DEFAULT_NAME = "the default policy"
-LARGEST_BYTES = 1_000_000
 
 
 class Rules(NamedTuple):
@@ -277,25 +170,20 @@ class Rules(NamedTuple):
         return hashlib.sha256(self.text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
-class Source(Protocol):
-    def read(self) -> Rules: ...
-    def has_changed(self) -> bool: ...
-
-
-class TextSource:
+class Source:
     """A given text, which does not change."""
 
-    def __init__(self, text: str, name: str = "the policy given") -> None:
-        self._rules = Rules(name=name, text=text)
+    def __init__(self, text: str) -> None:
+        self._text = text
 
     def read(self) -> Rules:
-        return self._rules
+        return Rules(name="the policy given", text=self._text)
 
     def has_changed(self) -> bool:
         return False
 
 
-class FileSource:
+class FileSource(Source):
     """A file, checked repeatedly; if it may be missing, the default applies until it exists."""
 
     def __init__(self, path: Path, name: str, *, may_be_missing: bool) -> None:
@@ -317,29 +205,14 @@ class FileSource:
 
     def read(self) -> Rules:
         self._seen = self._look()
+        if self._seen is None and self._may_be_missing:
+            return default_rules()
         try:
-            data = self._bytes()
+            return Rules(name=self._name, text=self._path.read_bytes().decode())
         except FileNotFoundError:
-            if self._may_be_missing and not os.path.lexists(self._path):
-                return default_rules()
             return self._unreadable("there is no such file")
-        except OSError as error:
-            return self._unreadable(error.strerror or str(error))
-        if len(data) > LARGEST_BYTES:
-            return self._unreadable(f"it is larger than {LARGEST_BYTES} bytes")
-        try:
-            return Rules(name=self._name, text=data.decode())
-        except UnicodeDecodeError as error:
-            line = data[: error.start].count(b"\n") + 1
-            return self._unreadable(f"line {line} is not UTF-8")
-
-    def _bytes(self) -> bytes:
-        """Regular files only: a pipe or a device of that name is not awaited."""
-        descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as opened:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError(errno.EINVAL, "it is not a file")
-            return opened.read(LARGEST_BYTES + 1)
+        except (OSError, UnicodeDecodeError) as error:
+            return self._unreadable(str(error))
 
     def _unreadable(self, why: str) -> Rules:
         fault = PolicyError(f"{self._name} cannot be read: {why}.", line=1, advice="Fix or remove it.")
@@ -406,4 +279,4 @@ def source_of(given: str | Path) -> Source:
     """A path, or rules as text: text contains a semicolon, as every rule ends with one."""
     if isinstance(given, Path) or (";" not in given and given.strip()):
         return FileSource(Path(given), str(given), may_be_missing=False)
-    return TextSource(given)
+    return Source(given)

@@ -123,8 +123,8 @@ class Engine(Protocol):
         """Record a delegation answered without running its agent, as the result cache does. Returns the recorded return."""
         ...
 
-    async def cancel(self, session_id: str, reason: str, source: str, *, force: bool = False) -> list[dict[str, Any]]:
-        """Stop a delegation and everything below it, in whichever process it runs. Returns how each node ended. `force`: without grace."""
+    async def cancel(self, session_id: str, reason: str, source: str) -> list[dict[str, Any]]:
+        """Stop a delegation and everything below it, in whichever process it runs. Returns how each node ended."""
         ...
 
     def message(self, session_id: str, text: str) -> bool:

@@ -12,7 +12,7 @@ from remit.core.result import state_of
 from remit.runtime.accept import accept, normalised_call
 from remit.runtime.deps import CURRENT, RuntimeDeps, Submission
 from remit.runtime.engine import LiveHandle, Middleware, Perform, Recovered, WorkerInfo
-from remit.runtime.lifecycle import LifecycleBus, LifecycleEvents, Listener
+from remit.runtime.lifecycle import LifecycleBus, Listener
 from remit.runtime.local_context import LocalRun, Output
 from remit.runtime.partial_work import collect_partial_work
 from remit.runtime.perform import perform
@@ -28,7 +28,7 @@ from remit.runtime.reply import (
 from remit.runtime.result_cache import ResultCache
 
 __all__ = [
-    "CACHE_KEYS", "CURRENT", "LAST", "NOTHING_LEFT", "OUTCOMES", "LifecycleBus", "LifecycleEvents", "Listener", "LiveHandle", "LocalRun",
+    "CACHE_KEYS", "CURRENT", "LAST", "NOTHING_LEFT", "OUTCOMES", "LifecycleBus", "Listener", "LiveHandle", "LocalRun",
     "Middleware", "OutOfTime", "Output", "PartialWork", "Perform", "Recovered", "ResultCache", "RuntimeDeps", "SettledHandle", "Stop",
     "Submission", "WorkerInfo", "accept", "collect_partial_work", "describe_exception", "final_event", "normalised_call", "perform",
     "refused_return", "state_of", "stopped_return", "with_agent_session",

@@ -7,7 +7,6 @@ import hashlib
 import logging
 import os
 import re
-import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,62 +23,27 @@ from remit.core.errors import ErrorInfo, Unavailable
 from remit.core.jsonable import clean_text
 from remit.core.redaction import redact_text
 from remit.core.text import shorten, shorten_middle
+from remit.system.beneath import open_regular
 from remit.system.files import atomic_write, file_lock, set_aside
 
 logger = logging.getLogger(__name__)
 
-_ENDS = r"\s'\"`<>|,;:()\[\]{}=/\\"
-_WORD = f"[^{_ENDS}]"
-"""Characters of a path part: all that do not usually end one in a sentence."""
-_EXTENSIONS = (
-    "py|pyi|md|txt|rst|json|jsonl|toml|yaml|yml|ini|cfg|lock|log|db|sqlite|sql|lean|rs|go|c|h|cc|cpp|hpp|java|kt|js|jsx|ts|tsx"
-    "|html|css|xml|csv|tsv|sh|pdf|png|jpg|svg|zip|gz|tar|whl|tmp|diff|patch"
-)
-
-_PARTICULAR = re.compile(
-    "|".join(
-        (
-            # Quoted text. A single quote inside a word is an apostrophe.
-            r"(?P<text>\"[^\"\n]*\"|`[^`\n]*`|“[^”\n]*”|«[^»\n]*»|(?<!\w)'[^'\n]*'(?!\w))",
-            # URLs, absolute, relative and Windows paths, and bare file names; not the final full stop. Each match begins at a word start,
-            # so a long word is scanned once.
-            r"(?P<path>(?<![\w+.-])[a-z][a-z0-9+.-]*+://[^\s'\"`<>]*[^\s'\"`<>.,;:!?)\]]"
-            rf"|(?<!{_WORD})(?:[A-Za-z]:)?{_WORD}*+(?:[/\\]+{_WORD}+)+(?<![.!?])[/\\]?"
-            rf"|(?<![\w.-])[\w-][\w.-]*\.(?:{_EXTENSIONS})(?!\w))",
-            # Session ids, uuids, memory addresses, hashes; then numbers, including times and dates.
-            r"(?P<number>\bsess_\d{8,}_[a-z0-9]{6}\b"
-            r"|\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"
-            r"|\b0[xX][0-9a-fA-F]+\b"
-            r"|(?<!\w)(?!\d+[.,:-]\d)(?=[a-fA-F]*\d)[0-9a-fA-F]{7,}(?!\w)|(?<!\w)[0-9a-fA-F]{32,}(?!\w)"
-            r"|(?<!\w)[-+]\d+(?:[.,:-]\d+)*(?:[eE][-+]?\d+)?|\d+(?:[.,:-]\d+)*(?:[eE][-+]?\d+)?)",
-        )
-    )
-)
-
-
-def _placeholder(match: re.Match[str]) -> str:
-    return f"<{match.lastgroup}>"
+_QUOTED = re.compile(r"\"[^\"\n]*\"|`[^`\n]*`|“[^”\n]*”|«[^»\n]*»|(?<!\w)'[^'\n]*'(?!\w)")
+"""A single quote inside a word is an apostrophe."""
+_PARTICULAR = re.compile(r"\S*[\d/\\]\S*|(?<!\S)[\w-]+\.\w{1,5}(?!\w)\S*")
+"""Words with a digit (numbers, ids, hashes, times) or a slash (paths, URLs), and file names."""
 
 
 @lru_cache(maxsize=8192)
 def normalize_message(message: str) -> str:
-    """The message without particulars. Idempotent.
-
-    One replacement can enable another (a quote closes after a number is gone), so it repeats until nothing changes. It terminates: each
-    replacement removes a digit, a quote, a slash or a dot, and a placeholder has none."""
-    text = message
-    while True:
-        shorter = " ".join(_PARTICULAR.sub(_placeholder, text).split())
-        if shorter == text:
-            return text
-        text = shorter
+    """The message without numbers, ids, paths and quoted parts."""
+    return " ".join(_PARTICULAR.sub("<name>", _QUOTED.sub("<text>", message)).split())
 
 
 MESSAGE_LIMIT = 2_000
 STACK_LIMIT = 8_000
 
 _NOTHING = re.compile(r"nothing (?:added )?to commit", re.IGNORECASE)
-_ONLY_NOTHING = re.compile(r"\s*(?:git(?: commit)?(?: failed)?:?\s*)?(?:on branch \S+\s+)?nothing (?:added )?to commit", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,13 +60,6 @@ class ErrorOccurrence:
     stack_trace: str = ""
     root_id: str | None = None
     """The tree it belongs to; errors of one tree are related."""
-
-    @property
-    def is_an_error(self) -> bool:
-        """False for "nothing to commit"."""
-        if self.error.code == "GIT_COMMIT_FAILED" or self.error.type == "git":
-            return _NOTHING.search(self.error.message) is None
-        return _ONLY_NOTHING.match(self.error.message) is None
 
 
 RELATED_LIMIT = 20
@@ -238,8 +195,6 @@ def entry_from(value: Any) -> Entry | None:
 
 SCHEMA_VERSION = "1.0.0"
 ENTRIES_LIMIT = 1_000
-MOST_BYTES = 64 << 20
-"""More than that many entries take."""
 LOCK_SECONDS = 10.0
 
 
@@ -264,7 +219,8 @@ class ErrorLedger:
     def note(self, errors: Sequence[ErrorOccurrence], at: Sequence[float] = ()) -> None:
         """Record the errors; on disk when this returns. An event loop uses `LedgerWriter` instead. `at`: their times, unless now."""
         times = at or [self._clock.wall()] * len(errors)
-        new = [first_entry(error, time) for error, time in zip(errors, times, strict=True) if error.is_an_error]
+        found = zip(errors, times, strict=True)
+        new = [first_entry(one, time) for one, time in found if _NOTHING.search(one.error.message[:200]) is None]  # a remark of git
         if new:
             self._change(lambda entries: _merge_entries(entries, new))
 
@@ -290,24 +246,18 @@ class ErrorLedger:
         with file_lock(self._lock_path, timeout=LOCK_SECONDS):
             before = self._read()
             entries = change(before.entries)
-            oldest_first = sorted(range(len(entries)), key=lambda place: entries[place].last_seen)
-            leaving = set(oldest_first[: max(0, len(entries) - self._limit)])
             if before.damage:
                 self.set_aside_path = set_aside(self.path, at=self._clock.wall())
                 logger.warning("%s was damaged (%s) and moved to %s.", self.path, before.damage, self.set_aside_path.name)
-            kept = tuple(entry for place, entry in enumerate(entries) if place not in leaving)
+            latest = {id(entry) for entry in sorted(entries, key=lambda entry: entry.last_seen)[-self._limit :]}
+            kept = tuple(entry for entry in entries if id(entry) in latest)
             if kept != before.entries or before.damage or not self.path.exists():
                 atomic_write(self.path, _serialised(_Contents(entries=kept, extra=before.extra), self._clock.wall()))
             return _Contents(entries=entries, extra=before.extra)
 
     def _read(self) -> _Contents:
         try:
-            with open(self.path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)) as opened:
-                found = os.fstat(opened.fileno())
-                if not stat.S_ISREG(found.st_mode):
-                    return _Contents(damage="not a regular file")
-                if found.st_size > MOST_BYTES:
-                    return _Contents(damage=f"larger than {MOST_BYTES >> 20} MiB")
+            with os.fdopen(open_regular(self.path), "rb") as opened:
                 return _parsed(opened.read())
         except FileNotFoundError:
             return _Contents()
@@ -358,20 +308,12 @@ def _merge_entries(entries: Iterable[Entry], new: Iterable[Entry]) -> tuple[Entr
 
 def _relate(entries: list[Entry], seen: Sequence[int]) -> None:
     """Relate entries of one tree, or of one agent and code, in both directions; the newest ones."""
-    groups: dict[tuple[str, ...], list[int]] = {}
-    for place, entry in enumerate(entries):
-        for group in _groups_of(entry):
-            groups.setdefault(group, []).append(place)
+    groups = [{("origin", entry.origin, entry.code), ("root", entry.context.get("root_id") or entry.id)} for entry in entries]
     for place in seen:
-        others = [other for group in _groups_of(entries[place]) for other in groups[group][-RELATED_LIMIT:]]
+        others = [other for other, group in enumerate(groups) if other != place and group & groups[place]][-RELATED_LIMIT:]
         entries[place] = entries[place].related_to(entries[other].id for other in others)
         for other in others:
             entries[other] = entries[other].related_to([entries[place].id])
-
-
-def _groups_of(entry: Entry) -> list[tuple[str, ...]]:
-    root_id = entry.context.get("root_id")
-    return [("origin", entry.origin, entry.code), *([("root", str(root_id))] if root_id else [])]
 
 
 def _unreadable(path: Path, error: OSError) -> Unavailable:
@@ -390,10 +332,9 @@ class LedgerWriter:
 
     A program that exits waits for the thread, so that it loses no error."""
 
-    def __init__(self, ledger: ErrorLedger, clock: Clock = SYSTEM_CLOCK, *, gather_seconds: float = GATHER_SECONDS) -> None:
+    def __init__(self, ledger: ErrorLedger, clock: Clock = SYSTEM_CLOCK) -> None:
         self._ledger = ledger
         self._clock = clock
-        self._gather_seconds = gather_seconds
         self._lock = threading.Lock()
         """Guards the inbox and the write; not held during file writes."""
         self._inbox: list[tuple[ErrorOccurrence, float]] = []
@@ -410,7 +351,7 @@ class LedgerWriter:
                 return
             self._inbox.append((occurrence, self._clock.wall()))
             if self._writing is None:
-                self._writing = self._thread.submit(self._write, self._gather_seconds)
+                self._writing = self._thread.submit(self._write, GATHER_SECONDS)
 
     def flush(self, timeout: float = CLOSE_SECONDS) -> bool:
         """Wait until everything posted before is written or has failed. Returns whether all is written."""

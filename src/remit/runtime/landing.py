@@ -9,7 +9,6 @@ import os
 import re
 import secrets
 import shutil
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -18,11 +17,8 @@ from typing import Any
 
 from remit.core.errors import RemitError, Unavailable
 from remit.runtime.workspaces import (
-    MergeResult,
-    MergeWrite,
     Workspace,
     clear_worktree,
-    commit_without,
     open_git,
     project_git,
     stage_changes,
@@ -37,11 +33,8 @@ GIT_SECONDS = 60.0
 FRESH = ".landing-"
 QUEUE_LOCK = "remit-queue.lock"
 """Held while work is merged: then a temporary worktree is in use."""
-MERGE_LOCK = "remit-merge.lock"
-"""Held while a delegation merges by itself, so that such merges do not outdate one another."""
 BOARD = "specs/"
 STATE_FILE = "landing.json"
-NOTHING_PERMITTED = "the policy does not allow its agent to change any of its files"
 MOVES = 5
 """How often a candidate is rebased again because the branch moved."""
 _OVERWRITTEN = ("would be overwritten", "not uptodate")
@@ -60,8 +53,6 @@ class LandingState:
     """The tree at the start of the current run; equal files were not changed by it."""
     candidate: str = ""
     """The commit that the project's branch was about to move to: once the branch contains it, the task is merged."""
-    left_out: Sequence[str] = ()
-    """Files of the work that are not in `candidate`, because the policy does not allow its agent to write them."""
     is_queued: bool = False
     """Merged by the queue, however its agent is declared: `--parallel` was asked for."""
     returning: Mapping[str, Any] = field(default_factory=dict)
@@ -125,6 +116,16 @@ def git_of(workspace: Workspace) -> Git:
     return project_git(workspace, time.monotonic() + GIT_SECONDS)
 
 
+def checked_out_branch(git: Git) -> str:
+    """Empty: HEAD is detached. `rev-parse --abbrev-ref` would be ambiguous if a tag has the same name."""
+    try:
+        return git.says("symbolic-ref", "--quiet", "HEAD").removeprefix("refs/heads/")
+    except GitFailed as failed:
+        if "not a git repository" in failed.words:
+            raise
+        return ""
+
+
 def head_of(workspace: Workspace) -> str:
     """The commit that its task would be merged on. Raises `Unavailable` if its branch was removed."""
     try:
@@ -168,11 +169,6 @@ def _picked(git: Git, parent: str, commit: str, onto: str) -> tuple[str, tuple[s
 def _recommit(git: Git, message: bytes, tree: str, parent: str) -> str:
     said = git.run("commit-tree", tree, "-p", parent, "-F", "-", stdin=message.rstrip() + b"\n")
     return os.fsdecode(said.rstrip(b"\n"))
-
-
-def changed_names(workspace: Workspace, tip: str) -> frozenset[str]:
-    """Files that the work changes."""
-    return frozenset(_diff_names(git_of(workspace), workspace.base, tip))
 
 
 def _diff_names(git: Git, before: str, after: str) -> list[str]:
@@ -244,7 +240,7 @@ def forget_candidate(workspace: Workspace) -> None:
     """Work continues in a workspace of which an earlier part was merged."""
     state = read_state(workspace)
     if state.candidate:
-        write_state(workspace, replace(state, candidate="", left_out=()))
+        write_state(workspace, replace(state, candidate=""))
 
 
 def landed_as(workspace: Workspace, *, seconds: float = GIT_SECONDS) -> str:
@@ -255,37 +251,6 @@ def landed_as(workspace: Workspace, *, seconds: float = GIT_SECONDS) -> str:
         if candidate and project_git(workspace, time.monotonic() + seconds).asks("merge-base", "--is-ancestor", candidate, onto):
             return candidate
     return ""
-
-
-def merge_permitted(
-    workspace: Workspace, commit: str, left_out: Sequence[MergeWrite], claim: threading.Lock, *, message: str, seconds: float
-) -> MergeResult:
-    """Rebase `commit` without the excluded files on the checked-out branch, and move that forward. The merge and its cancellation compete
-    for `claim`: the one that acquires it decides."""
-    names = tuple(one.path for one in left_out)
-    if left_out:
-        commit = commit_without(workspace, commit, left_out, message=message, seconds=seconds)
-    if commit == workspace.base:
-        return MergeResult(is_done=False, conflicts=names, reason=NOTHING_PERMITTED)
-    git = project_git(workspace, time.monotonic() + seconds)
-    if not git.asks("symbolic-ref", "--quiet", "HEAD"):
-        return MergeResult(is_done=False, reason="no branch is checked out in the project (HEAD is detached)")
-    into = git.says("symbolic-ref", "HEAD").removeprefix("refs/heads/")  # the short name is longer if a tag has it too
-    workspace, moved = replace(workspace, onto=into), MoveResult(is_done=False)
-    with file_lock(workspace.common_dir / MERGE_LOCK, timeout=min(LOCK_WAIT_SECONDS, seconds)):
-        for attempt in range(MOVES):
-            head = head_of(workspace)
-            rebased = rebase(workspace, commit, head)
-            if not rebased.is_clean:
-                return MergeResult(is_done=False, into=into, conflicts=rebased.conflicts, reason="both sides changed the same lines")
-            write_state(workspace, replace(read_state(workspace), candidate=rebased.tip, left_out=names))
-            if attempt == 0 and not claim.acquire(blocking=False):
-                return MergeResult(is_done=False, into=into, reason="it was stopped before the merge")
-            moved = move_branch(workspace, head, rebased.tip)
-            if not moved.is_outdated:
-                break
-    reason = f"{into} moved {MOVES} times meanwhile" if moved.is_outdated else moved.reason
-    return MergeResult(is_done=moved.is_done, into=into, conflicts=moved.files, reason=reason, left_out=names if moved.is_done else ())
 
 
 def is_merged(workspace: Workspace, commit: str) -> bool:

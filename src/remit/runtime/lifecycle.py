@@ -1,9 +1,6 @@
-"""Lifecycle events of one engine: listeners called on the event loop, and readers that iterate over them."""
+"""Lifecycle events of one engine, and their listeners, which are called on the event loop."""
 
-import asyncio
 import logging
-import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -15,7 +12,6 @@ from remit.core.lifecycle import OUTCOMES, LifecycleEvent, LifecycleKind
 from remit.core.result import Return, state_of
 from remit.core.states import State
 
-UNREAD_LIMIT = 10_000
 _LOG = logging.getLogger("remit")
 
 Listener = Callable[[LifecycleEvent], None]
@@ -28,7 +24,6 @@ class LifecycleBus:
         self._listeners: list[tuple[Listener, frozenset[LifecycleKind]]] = []
         self._wanted: frozenset[LifecycleKind] = frozenset()
         self.has_listeners = False
-        self._readers: weakref.WeakSet[LifecycleEvents] = weakref.WeakSet()
         for listener, kinds in listeners:
             self.listen(listener, kinds)
 
@@ -39,16 +34,9 @@ class LifecycleBus:
         self._update_wanted()
         return partial(self._remove, entry)
 
-    def read(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> "LifecycleEvents":
-        reader = LifecycleEvents(self, kinds=kinds)
-        self._readers.add(reader)
-        return reader
-
     def close(self) -> None:
         self._listeners.clear()
         self._update_wanted()
-        for reader in list(self._readers):
-            reader.close()
 
     def publish(self, event: LifecycleEvent) -> None:
         for listener, kinds in tuple(self._listeners):
@@ -96,51 +84,6 @@ class LifecycleBus:
     def _update_wanted(self) -> None:
         self._wanted = frozenset().union(*(kinds for _, kinds in self._listeners))
         self.has_listeners = bool(self._listeners)
-
-
-class LifecycleEvents:
-    """Events from now on, in order. Ends when the `Remit` or this iterator is closed."""
-
-    def __init__(self, bus: LifecycleBus, limit: int = UNREAD_LIMIT, kinds: Iterable[LifecycleKind] = OUTCOMES) -> None:
-        self.lost = 0
-        """Events dropped because they were not read in time, oldest first."""
-        self._unread: deque[LifecycleEvent] = deque()
-        self._limit = limit
-        self._is_closed = False
-        self._news = asyncio.Event()
-        itself = weakref.ref(self)  # a garbage-collected reader stops listening
-
-        def take(event: LifecycleEvent) -> None:
-            reader = itself()
-            if reader is not None:
-                reader._take(event)
-
-        weakref.finalize(self, bus.listen(take, kinds))
-
-    def __aiter__(self) -> "LifecycleEvents":
-        return self
-
-    async def __anext__(self) -> LifecycleEvent:
-        while not self._unread:
-            if self._is_closed:
-                raise StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
-        return self._unread.popleft()
-
-    def close(self) -> None:
-        """Stop listening. Unread events can still be read."""
-        self._is_closed = True
-        self._news.set()
-
-    def _take(self, event: LifecycleEvent) -> None:
-        if self._is_closed:
-            return
-        if len(self._unread) >= self._limit:
-            self._unread.popleft()
-            self.lost += 1
-        self._unread.append(event)
-        self._news.set()
 
 
 def _make_event(kind: LifecycleKind, delegation: Delegation, at: float, state: State, **more: Any) -> LifecycleEvent:

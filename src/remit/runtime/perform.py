@@ -50,9 +50,9 @@ async def perform(work: LocalRun) -> Return:
         if work.delegation.accept or work.delegation.task is not None or spec.workspace is not _SHARED:
             await _prepare_folder(work)
         if spec.output_schema is not None:
-            from remit.runtime.output_schema import require_validator
+            from remit.runtime.output_schema import library
 
-            require_validator()
+            library()  # raises if it is not installed: before the work, not after it
         ctx = work.ctx
         run = work.agent.perform(ctx, work.submission.arguments) if not spec.retries else _run(work)
         answer = await run
@@ -99,11 +99,10 @@ async def _prepare_folder(work: LocalRun) -> None:
         from remit.runtime.task_workspace import place
 
         await place(work)
-    if spec.workspace is not _SHARED:  # imported only if needed
-        from remit.runtime.workspace_session import OWN_FOLDER, open_session
+    if spec.workspace is WorkspaceKind.WORKTREE:  # imported only if needed
+        from remit.runtime.workspace_session import open_session
 
-        if spec.workspace in OWN_FOLDER:
-            await open_session(work)
+        await open_session(work)
 
 
 def completed_return(

@@ -4,12 +4,11 @@ A key consists of the agent and its declaration, the parameters, the principal, 
 reads, and the project's epoch: the newest recorded delegation that may have written. So a starting writer changes every key; while one is
 alive the cache is not used. There is no second store: an entry is a recorded delegation."""
 
-import asyncio
 import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -18,19 +17,17 @@ from pydantic_core import to_json
 
 from remit.core.agents import WorkspaceKind, may_write
 from remit.core.cache import CACHE_KEYS, CacheTerms
-from remit.core.context import Handle, SettledHandle, final_event
-from remit.core.delegation import Delegation, on_behalf_of
+from remit.core.context import Handle, SettledHandle
+from remit.core.delegation import on_behalf_of
 from remit.core.errors import Unavailable
-from remit.core.events import Event
 from remit.core.ports import Store
 from remit.core.record import CACHED_FROM, Record
 from remit.core.redaction import SECRETS_REMOVED
-from remit.core.result import Return, StopReason, state_of
+from remit.core.result import Return, StopReason
 from remit.core.states import State
 from remit.runtime import reply
 from remit.runtime.deps import Submission
 from remit.runtime.policy_facts import as_declared, default_of
-from remit.runtime.reply import Stop
 from remit.system.artifact_files import FileInfo, inspect_artifact
 from remit.system.files import file_lock, make_folder, walk
 from remit.system.git import LOCK_WAIT_SECONDS
@@ -214,7 +211,7 @@ class Writers:
     def _may_write_for_caller(self, agent: str) -> bool:
         """Below an agent with a workspace, an agent that declares one of its own works in that of its caller."""
         found = self._config.deps.agents.find(agent)
-        return found is not None and not found.spec.effects and found.spec.workspace in (WorkspaceKind.WORKTREE, WorkspaceKind.COPY)
+        return found is not None and not found.spec.effects and found.spec.workspace is WorkspaceKind.WORKTREE
 
     def epoch(self) -> int:
         """Changes when a delegation that may write is recorded. Call `is_any_alive` after it, not before."""
@@ -288,7 +285,9 @@ class ResultCache:
         handle = await self._engine.start(submission)
         if entry is None or handle.session_id == submission.delegation.session_id:
             return handle
-        return _JoinedHandle(handle, submission.delegation, lambda result: self._joined(submission, entry, result))
+        # It belongs to an identical call: this one has its own events, and is cancelled by itself.
+        submission.delegation = submission.delegation._replace(key=None)
+        return await self._engine.start(submission)
 
     async def _look_up(self, submission: Submission) -> tuple[_Entry | None, Return | None]:
         """Its entry, if the cache may answer it, and the answer, if there is one."""
@@ -387,66 +386,6 @@ class ResultCache:
     async def _ask(self, function: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
         """On the loop if commits run there too: a thread costs more than the query."""
         return function(*given, **named) if self._config.commit_in_loop else await off_loop(function, *given, **named)
-
-
-class _JoinedHandle:
-    """Handle of a call that waits for another one with the same key."""
-
-    __slots__ = ("_delegation", "_finish", "_handle", "_result", "_stop")
-
-    def __init__(self, handle: Handle, delegation: Delegation, finish: Callable[[Return], Any]) -> None:
-        self._handle = handle
-        self._delegation = delegation
-        self._finish = finish
-        self._result: asyncio.Task[Return] | None = None
-        self._stop: Stop | None = None
-
-    @property
-    def session_id(self) -> str:
-        """Session of the running delegation; the return has its own."""
-        return self._handle.session_id
-
-    async def _finished(self) -> Return:
-        try:
-            async with asyncio.timeout_at(self._delegation.deadline.hard_at):
-                held = await self._handle.result()
-            result: Return = await self._finish(held)
-        except TimeoutError:
-            return self._stopped(Stop(reason=StopReason.DEADLINE, source="its deadline"))
-        except asyncio.CancelledError:
-            if self._stop is None:
-                raise
-            return self._stopped(self._stop)
-        return result
-
-    def _stopped(self, stop: Stop) -> Return:
-        return reply.stopped_return(self._delegation, stop, reply.NOTHING_LEFT, duration_seconds=0.0)
-
-    def _waiting(self) -> "asyncio.Task[Return]":
-        if self._result is None:
-            self._result = asyncio.ensure_future(self._finished())
-        return self._result
-
-    async def result(self) -> Return:
-        return await asyncio.shield(self._waiting())
-
-    async def stream(self) -> AsyncIterator[Event]:
-        last: Event | None = None
-        async for event in self._handle.stream():
-            if last is not None:
-                yield last
-            last = event
-        assert last is not None
-        yield final_event(await self.result(), last.number, last.at)
-
-    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
-        """The other delegation continues: it belongs to another caller."""
-        self._stop = Stop(reason=StopReason.CANCELLED, source="its caller", detail=reason)
-        waiting = self._waiting()
-        await asyncio.sleep(0)  # it has started, so its end is a return
-        waiting.cancel()
-        result = await asyncio.shield(waiting)
-        return [{"session_id": result.session_id, "agent": self._delegation.agent, "state": str(state_of(result))}]
 
 
 def _paths(values: Any) -> tuple[str, ...] | None:

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remit.core.agents import WorkspaceKind
 from remit.core.context import GIVEN
 from remit.core.errors import Failed, Misused, RemitError, Unavailable
 from remit.core.ports import Blobs
@@ -26,7 +25,7 @@ from remit.core.protected_paths import is_private, is_pyproject, protection_of, 
 from remit.core.result import Artifact, Evidence, Return
 from remit.core.shipped_files import Manifest, ShippedFile
 from remit.core.text import list_some, plural
-from remit.runtime.harvest import MAX_ARTIFACTS, SearchBounds, guess_type, search
+from remit.runtime.harvest import MAX_ARTIFACTS, guess_type, search
 from remit.runtime.reply import PartialWork
 from remit.runtime.workspaces import (
     DIFF,
@@ -86,7 +85,7 @@ class Shipment:
         self._manifest = Manifest((), 0.0, attempt, worker)
         self._shipped: dict[str, ShippedFile] = {}
         self._stamps: dict[str, tuple[int, int, int]] = {}
-        """Of files as they were shipped, or, if large, as they were last seen."""
+        """Of files as they were shipped."""
         self._lock = threading.Lock()
         """One at a time: a sync, then the end."""
 
@@ -106,10 +105,10 @@ class Shipment:
         """While it runs: upload files that changed. Raises `Unavailable`."""
         with self._lock:
             before = dict(self._shipped)
-            changed = [path for path in self._found(declared, scratch, workspace) if self._has_settled(path)]
+            changed = [path for path in self._found(declared, scratch, workspace) if self._has_changed(path)]
             with ThreadPoolExecutor(AT_ONCE) as pool:
                 list(pool.map(lambda path: self._ship_file(path, None), changed))
-            if workspace is not None and workspace.kind is WorkspaceKind.WORKTREE:
+            if workspace is not None:
                 self._ship_diff(workspace)
             if self._shipped != before:
                 self._write_manifest(workspace)
@@ -122,28 +121,21 @@ class Shipment:
         stop_at = time.monotonic() + SEARCH_SECONDS
         if scratch is not None:
             inside = relative_path(self._root, scratch.absolute())
-            paths |= dict.fromkeys(
-                found.path for found in search(self._root, inside, SearchBounds(stop_at=stop_at, skipped=frozenset({GIVEN}))).found
-            )
+            paths |= dict.fromkeys(found.path for found in search(self._root, inside, stop_at, None, frozenset({GIVEN})).found)
         if workspace is not None:
-            bounds = SearchBounds(changed_since=workspace.made_at, stop_at=stop_at)
-            paths |= dict.fromkeys(found.path for found in search(self._root, workspace.inside, bounds).found)
+            paths |= dict.fromkeys(found.path for found in search(self._root, workspace.inside, stop_at, workspace.made_at).found)
         for number, path in enumerate(paths):
             if number < MAX_ARTIFACTS and path_fault(path) is None and not is_private(path):
                 yield path
 
-    def _has_settled(self, path: str) -> bool:
-        """It changed since it was shipped; a large file must have rested since it was last seen."""
+    def _has_changed(self, path: str) -> bool:
+        """Since it was shipped. Large files are shipped at the end."""
         try:
             found = os.lstat(self._root / path)
         except OSError:
             return False
-        stamp = (found.st_ino, found.st_size, found.st_ctime_ns)
-        is_known = self._stamps.get(path) == stamp
-        self._stamps[path] = stamp
-        if found.st_size > FETCHED_BYTES:
-            return is_known and path not in self._shipped
-        return found.st_size > 0 and not is_known
+        before, self._stamps[path] = self._stamps.get(path), (found.st_ino, found.st_size, found.st_ctime_ns)
+        return 0 < found.st_size <= FETCHED_BYTES and before != self._stamps[path]
 
     def _ship_file(self, path: str, sha256: str | None) -> str | None:
         """Why it could not be shipped, or None. Raises `Unavailable`: then it is tried again later."""
@@ -182,7 +174,7 @@ class Shipment:
     def _write_manifest(self, workspace: Workspace | None) -> None:
         if not self._shipped:
             return
-        base = workspace.base if workspace is not None and workspace.kind is WorkspaceKind.WORKTREE else ""
+        base = workspace.base if workspace is not None else ""
         files = tuple(self._shipped.values())
         self._manifest = replace(self._manifest, files=files, at=time.time(), base=base)
         self._blobs.write_manifest(self._session_id, self._manifest)
@@ -231,16 +223,6 @@ class FileFetcher:
                 self._fetch_file(file, report)
         return report
 
-    def fetch_to(self, folder: Path) -> FetchReport:
-        """Everything that was shipped, into a new folder, where nothing is protected."""
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise Misused(f"{folder} is not empty: files of an agent could start programs there.", advice="Name a new folder.")
-        manifest, report = self._blobs.manifest(self._session_id), FetchReport()
-        folder.mkdir(parents=True, exist_ok=True)
-        for file in () if manifest is None else manifest.files:
-            self._note(file, report, lambda file=file: self._write(folder, file))  # type: ignore[misc]
-        return report
-
     def _look_for(self, artifact: Artifact, report: FetchReport) -> None:
         """It is in no manifest: a process that shares this folder wrote it, or it was never uploaded."""
         present = self._hash_of(artifact.path, artifact.size)
@@ -272,11 +254,11 @@ class FileFetcher:
         if self._is_here(file):
             report.same.append(file.path)
         else:
-            self._note(file, report, lambda: self._write(self._root, file))
+            self._write_noted(file, report)
 
-    def _note(self, file: ShippedFile, report: FetchReport, write: Callable[[], None]) -> None:
+    def _write_noted(self, file: ShippedFile, report: FetchReport) -> None:
         try:
-            write()
+            self._write(file)
             report.written.append(file.path)
         except Unavailable:
             raise
@@ -296,29 +278,20 @@ class FileFetcher:
         if protection is not None or is_pyproject(inner):
             raise Failed(f"it is protected ({protection or 'settings'})")
 
-    def _must_lose_nothing(self, path: str) -> None:
-        """Raises `Failed` if a file of the project would be overwritten whose content is nowhere else."""
-        if session_of(path) == self._session_id:
-            return
-        present = self._hash_of(path, None)
-        if present is not None and not self._blobs.has(present):
-            raise Failed("another file is here under this name, and was kept")
-
-    def _write(self, root: Path, file: ShippedFile) -> None:
-        parts, is_project = file.path.split("/"), root is self._root
-        if is_project:
-            self._must_be_free(file.path)
-        with Root(root) as opened:
+    def _write(self, file: ShippedFile) -> None:
+        parts = file.path.split("/")
+        self._must_be_free(file.path)
+        with Root(self._root) as opened:
             for number in range(1, len(parts)):
                 with opened.place("/".join(parts[:number])) as folder:
-                    if is_project:
-                        self._must_be_free(folder.path, is_file=False)
+                    self._must_be_free(folder.path, is_file=False)
                     if folder.stat() is None:
                         make_folder(folder)
             with opened.place(file.path, follow=False) as place:
-                if is_project:
-                    self._must_be_free(place.path)
-                    self._must_lose_nothing(place.path)
+                self._must_be_free(place.path)
+                present = None if session_of(place.path) == self._session_id else self._hash_of(place.path, None)
+                if present is not None and not self._blobs.has(present):  # its content is nowhere else
+                    raise Failed("another file is here under this name, and was kept")
                 replace_file(place, lambda descriptor: self._blobs.get(file.sha256, file.size, descriptor))
 
     def _restore_worktree(self, base: str, files: dict[str, ShippedFile], report: FetchReport) -> None:
@@ -344,7 +317,7 @@ def restore_worktree(root: Path, session_id: str, base: str, diff: Path, *, seco
     except GitFailed:
         message = f"This checkout does not have the commit {base}, which the work began from."
         raise Misused(message, advice="Fetch it, then try again.") from None
-    workspace, was_there = open_workspace(root, session_id, WorkspaceKind.WORKTREE, earlier=None, seconds=seconds, base=base)
+    workspace, was_there = open_workspace(root, session_id, earlier=None, seconds=seconds, base=base)
     if was_there:
         return workspace
     try:
@@ -454,15 +427,16 @@ class FileShipping:
             return artifacts, (f"Its files could not be uploaded yet, and are on {self._worker}: {error.message}",)
         found = shipping.result()
         warnings = [f"{path} was not uploaded: {why}." for path, why in found.items()]
-        return tuple(self._update_artifact(one, shipment, warnings) for one in artifacts), tuple(warnings)
-
-    def _update_artifact(self, artifact: Artifact, shipment: Shipment, warnings: list[str]) -> Artifact:
-        file = shipment.shipped(artifact.path)
-        if file is None or artifact.sha256 in (None, file.sha256):
-            return artifact
-        if artifact.size != file.size:
-            warnings.append(f"{artifact.path} changed after it was checked; it was uploaded as it was later.")
-        return replace(artifact, sha256=file.sha256, size=file.size)
+        updated = []
+        for one in artifacts:
+            file = shipment.shipped(one.path)
+            if file is None or one.sha256 in (None, file.sha256):
+                updated.append(one)
+                continue
+            if one.size != file.size:
+                warnings.append(f"{one.path} changed after it was checked; it was uploaded as it was later.")
+            updated.append(replace(one, sha256=file.sha256, size=file.size))
+        return tuple(updated), tuple(warnings)
 
     def _continue(self, upload: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(upload)

@@ -9,20 +9,21 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remit.core.agents import WorkspaceKind
 from remit.core.delegation import ROOT_CALLER, Delegation
 from remit.core.errors import ErrorInfo, Misused, RemitError, Unavailable
 from remit.core.ids import new_session_id
 from remit.core.protected_paths import protection_of
 from remit.core.result import Evidence, Return, Status
 from remit.runtime.authorize import filter_allowed, step_requests
+from remit.runtime.landing import checked_out_branch
 from remit.runtime.workspace_session import commit_message
 from remit.runtime.workspaces import (
+    KIND,
     RAW_DIFF,
     MergeWrite,
     Workspace,
@@ -33,7 +34,6 @@ from remit.runtime.workspaces import (
     open_git,
     parse_raw_diff,
     stage_changes,
-    unstage,
 )
 from remit.system.git import Git, GitFailed
 from remit.system.threads import off_loop
@@ -55,17 +55,15 @@ _BOARD = re.compile(r"specs/(state\.json|TODO\.md|archive/.*|\d+_.*)$")
 def make_task_workspace(root: Path, number: int, *, seconds: float) -> Workspace:
     """Create a worktree of the checked-out branch. Raises `Misused` if the project cannot have one. Blocking."""
     git = Git(folder=root, stop_at=time.monotonic() + seconds)
-    try:
-        onto = git.says("symbolic-ref", "HEAD").removeprefix("refs/heads/")  # the short name is longer if a tag has it too
-    except GitFailed as failed:
-        if "not a git repository" in failed.words:
-            onto = ""  # `make_workspace` has the better message
-        else:
+    onto = ""
+    with contextlib.suppress(GitFailed):  # not a checkout: `make_workspace` has the better message
+        onto = checked_out_branch(git)
+        if not onto:
             raise Misused(
                 "No branch is checked out in the project (HEAD is detached), so the work of a task cannot be merged.",
                 advice="Check out a branch: git switch NAME",
-            ) from None
-    return make_workspace(root, new_session_id(time.time()), WorkspaceKind.WORKTREE, seconds=seconds, task=(number, onto))
+            )
+    return make_workspace(root, new_session_id(time.time()), seconds=seconds, task=(number, onto))
 
 
 def find_task_workspace(root: Path, number: int) -> Workspace | None:
@@ -169,7 +167,7 @@ async def with_verdict(work: "LocalRun", result: Return, prove: Callable[[Return
         with contextlib.suppress(RemitError, OSError):  # the next run then treats it as changed
             await off_loop(_restore, workspace, changes.tree)
     location = {
-        "kind": str(workspace.kind), "folder": workspace.inside, "branch": workspace.branch, "task": workspace.task,
+        "kind": KIND, "folder": workspace.inside, "branch": workspace.branch, "task": workspace.task,
         "commit": changes.commit, "changed": list(changes.changed), "deleted": list(changes.deleted),
     }  # fmt: skip
     result = replace(result, extra={**result.extra, PLACE: location})
@@ -260,6 +258,12 @@ def _commit(workspace: Workspace, placed: Place, staged: _StagedChanges, left_ou
         is_new=staged.tree != placed.baseline,
         warnings=staged.warnings,
     )
+
+
+def unstage(git: Git, writes: Iterable[MergeWrite]) -> None:
+    """Set these files in the index to their state before the change."""
+    entries = (b"%b %b\t%b\0" % (file.old_mode.encode(), file.old_object_id.encode(), os.fsencode(file.path)) for file, _, _ in writes)
+    git.run("update-index", "--replace", "-z", "--index-info", stdin=b"".join(entries))
 
 
 def _restore(workspace: Workspace, tree: str) -> None:

@@ -4,20 +4,20 @@ A workspace is removed only if that certainly loses nothing, or if a person requ
 if its work was merged or never done; the work of a pruned workspace is committed before its folder is removed. Blocking, but for
 `discard_losers`."""
 
+import asyncio
 import contextlib
 import os
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from remit.core.agents import WorkspaceKind
 from remit.core.context import Context
 from remit.core.errors import RemitError, Unavailable
 from remit.core.ids import is_session_id
-from remit.runtime.landing import is_merged, merge_permitted
+from remit.core.settings import Settings
+from remit.runtime.landing import is_merged
 from remit.runtime.workspaces import (
     LOCK,
     MAKING_SECONDS,
@@ -33,6 +33,7 @@ from remit.runtime.workspaces import (
     load_workspace,
     merge_writes,
     metadata_folder,
+    not_permitted,
     open_git,
     stage_changes,
     take_changes,
@@ -58,7 +59,7 @@ class WorkspaceStatus:
     has_commits: bool = False
     """Whether it has its own commits, merged or not."""
     is_merged: bool | None = None
-    """Whether the project's branch contains all its changes; None if unknown: a copy, or no changes."""
+    """Whether the project's branch contains all its changes; None without changes."""
     doubt: str = ""
     """Why the rest is uncertain."""
 
@@ -78,7 +79,7 @@ def workspace_status(workspace: Workspace, *, seconds: float = LOOKING_SECONDS) 
     try:
         with open_git(workspace, seconds=seconds) as git:
             seen = _status_with(git, workspace)
-            commit = _whole_branch(git, workspace) if seen.changed and workspace.branch else ""
+            commit = _whole_branch(git, workspace) if seen.changed else ""
         if not commit:
             return seen
         return replace(seen, is_merged=is_merged(workspace, commit))
@@ -94,8 +95,8 @@ def _status_with(git: Git, workspace: Workspace) -> WorkspaceStatus:
     return WorkspaceStatus(
         changed=changed,
         ignored=_ignored(git),
-        has_commits=workspace.kind is WorkspaceKind.WORKTREE and not _is_at_base(git, workspace),
-        is_merged=False if changed and workspace.branch else None,
+        has_commits=not _is_at_base(git, workspace),
+        is_merged=False if changed else None,
         doubt=doubt,
     )
 
@@ -105,7 +106,7 @@ def _names(listed: bytes) -> tuple[str, ...]:
 
 
 def _ignored(git: Git) -> tuple[str, ...]:
-    """Ignored files in it: worktrees and copies start without any, so all were created in it."""
+    """Ignored files in it: worktrees start without any, so all were created in it."""
     listed = git.run("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory", "--no-empty-directory")
     return tuple(name for name in _names(listed) if TOOL_FOLDERS.isdisjoint(PurePosixPath(name).parts))
 
@@ -225,21 +226,25 @@ def diff_text(workspace: Workspace) -> bytes:
         return git.run("diff", "--cached", "--binary", "--find-renames", *PLAIN_DIFF, workspace.base)
 
 
-def merge_by_hand(workspace: Workspace, message: str, may_write: Callable[[Sequence[MergeWrite]], Sequence[bool]]) -> MergeResult:
+def merge_by_hand(
+    workspace: Workspace, message: str, may_write: Callable[[Sequence[MergeWrite]], Sequence[bool]], settings: Settings
+) -> MergeResult:
     """Merge its changes into the project's checked-out branch, as `merge = true` does. Removes nothing.
 
-    `may_write`: which files may be merged; the others are left out."""
-    if not workspace.branch:
-        return MergeResult(is_done=False, reason="it is a copy, which has no branch; its diff can be applied with git apply")
+    `may_write`: which files may be merged; one that may not prevents the merge."""
+    from remit.runtime.merge_queue import merge_work
+
     stop_at = time.monotonic() + MERGING_SECONDS
     changes = take_changes(workspace, message=message, diff_in=None, seconds=MERGING_SECONDS)
-    if changes.doubt or changes.commit is None:
-        return MergeResult(is_done=False, reason=changes.doubt or "its changes could not be taken")
+    if changes.doubt:
+        return MergeResult(is_done=False, reason=changes.doubt)
     if not changes.count:
         return MergeResult(is_done=False, reason="nothing was changed in it")
     writes = merge_writes(workspace, changes.commit, seconds=stop_at - time.monotonic())
-    left_out = [one for one, is_allowed in zip(writes, may_write(writes), strict=True) if not is_allowed]
-    return merge_permitted(workspace, changes.commit, left_out, threading.Lock(), message=message, seconds=stop_at - time.monotonic())
+    if refused := [one.path for one, is_allowed in zip(writes, may_write(writes), strict=True) if not is_allowed]:
+        return not_permitted(refused)
+    seconds = stop_at - time.monotonic()
+    return asyncio.run(merge_work(workspace, changes.commit, workspace.root, settings, is_accepting=False, seconds=seconds, marks={}))
 
 
 def discard_workspace(workspace: Workspace) -> None:

@@ -3,16 +3,10 @@
 `workspaces` implements workspaces. This module maps their changes to the return."""
 
 import asyncio
-import os
-import threading
-import time
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from remit.core.agents import WorkspaceKind
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, RemitError
 from remit.core.jsonable import clean_text
@@ -20,18 +14,17 @@ from remit.core.result import Artifact, Return, Status
 from remit.core.text import list_some, one_line, shorten_with_count
 from remit.runtime.authorize import filter_allowed, step_requests
 from remit.runtime.harvest import MAX_ARTIFACTS, Harvest, HarvestRequest, guess_type, harvest
-from remit.runtime.landing import NOTHING_PERMITTED, forget_candidate, is_merged, landed_as, merge_permitted, read_state, write_state
+from remit.runtime.landing import forget_candidate, is_merged, landed_as
 from remit.runtime.workspace_cleanup import remove_workspace
 from remit.runtime.workspaces import (
+    KIND,
     UNMERGED,
     Changes,
     MergeResult,
-    MergeWrite,
     Workspace,
-    commit_without,
     merge_writes,
+    not_permitted,
     open_workspace,
-    project_git,
     take_changes,
 )
 from remit.system.artifact_files import FILE_CLOCK_LAG_SECONDS, checked_artifacts
@@ -41,11 +34,9 @@ if TYPE_CHECKING:
     from remit.runtime.local_context import LocalRun
 
 
-OWN_FOLDER = frozenset({WorkspaceKind.WORKTREE, WorkspaceKind.COPY})
 MERGE_ENDS_SECONDS = 0.2
-"""How long to wait for a merge that cannot be cancelled any more when its delegation is stopped."""
+"""To find out whether a delegation that is stopped was merged."""
 MERGED_BEFORE = "Its changes were merged into the project before it was stopped."
-LEFT_OUT = "Left out of the merge, because the policy does not allow its agent to write them"
 AFTER_CRASH_SECONDS = 10.0
 _NAMES_SHOWN = 10
 SUBJECT_CHARACTERS = 72
@@ -89,11 +80,11 @@ async def open_session(work: "LocalRun") -> None:
     """Create the workspace, or find the one to continue in. Facts that the agent must know become warnings."""
     if work.own_workspace is not None:
         return  # below an agent with a workspace, and in the worktree of a task, all work in the same folder
-    delegation, kind = work.delegation, work.agent.spec.workspace
+    delegation = work.delegation
     seconds = max(0.0, work.remaining())
     # If this is cancelled, it is made nevertheless, and maintenance removes it unused.
     workspace, was_there = await off_loop(
-        lambda: open_workspace(work.root, delegation.session_id, kind, earlier=delegation.resumes, seconds=seconds)
+        lambda: open_workspace(work.root, delegation.session_id, earlier=delegation.resumes, seconds=seconds)
     )
     work.own_workspace = workspace
     if was_there:
@@ -148,8 +139,7 @@ async def late_changes(work: "LocalRun", seconds: float) -> tuple[Changes | None
 
 
 def kept_message(workspace: Workspace) -> str:
-    branch = f" (branch {workspace.branch})" if workspace.branch else ""
-    return f"Its workspace stays: {workspace.inside}{branch}."
+    return f"Its workspace stays: {workspace.inside} (branch {workspace.branch})."
 
 
 async def left_in_workspace(workspace: Workspace, hunt: HarvestRequest, scratch: Path, agent: str) -> Harvest:
@@ -159,7 +149,7 @@ async def left_in_workspace(workspace: Workspace, hunt: HarvestRequest, scratch:
     def take() -> tuple[Changes, tuple[str, ...]]:
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         taken = take_changes(workspace, message=f"{agent}\n\nSession: {workspace.session_id}", diff_in=scratch, seconds=AFTER_CRASH_SECONDS)
-        return taken, _merged_before(workspace, taken) if taken.count and taken.commit else ()
+        return taken, _merged_before(workspace, taken) if taken.count else ()
 
     try:
         changes, merged = await off_loop(take)
@@ -170,12 +160,8 @@ async def left_in_workspace(workspace: Workspace, hunt: HarvestRequest, scratch:
 
 def _merged_before(workspace: Workspace, changes: Changes) -> tuple[str, ...]:
     """Empty: its changes were not merged."""
-    if is_merged(workspace, changes.commit or ""):
-        return (MERGED_BEFORE,)
-    if not landed_as(workspace, seconds=AFTER_CRASH_SECONDS):
-        return ()
-    left_out = tuple(map(str, read_state(workspace).left_out))
-    return (MERGED_BEFORE, *((clean_text(f"{LEFT_OUT}: {list_some(left_out, _NAMES_SHOWN)}."),) if left_out else ()))
+    was_merged = is_merged(workspace, changes.commit) or landed_as(workspace, seconds=AFTER_CRASH_SECONDS)
+    return (MERGED_BEFORE,) if was_merged else ()
 
 
 async def with_workspace_changes(workspace: Workspace, found: Harvest, changes: Changes | None, told: tuple[str, ...]) -> Harvest:
@@ -207,7 +193,7 @@ async def close_session(work: "LocalRun", result: Return) -> Return:
         return _kept_return(workspace, None, result)
     if changes.count == 0:
         return await _remove_after_merge(work, result, changes)
-    if not is_to_merge or changes.commit is None:
+    if not is_to_merge:
         return _kept_return(workspace, changes, result)
     if work.deps.settings.engine.ships_files:
         reason = "its worker has another checkout of the project than its caller"
@@ -217,100 +203,50 @@ async def close_session(work: "LocalRun", result: Return) -> Return:
     if not outcome.is_done:
         return _not_merged(work, outcome, changes, result)
     work.notice(f"Merged into {outcome.into}.")
-    result = replace(result, extra={**result.extra, "workspace": {"kind": str(workspace.kind), "merged_into": outcome.into}})
-    if outcome.left_out:
-        return _merged_in_part(work, workspace, outcome, result)
+    result = replace(result, extra={**result.extra, "workspace": {"kind": KIND, "merged_into": outcome.into}})
     work.hold(replace(result, warnings=(*result.warnings, MERGED_BEFORE)))
     return await _remove_after_merge(work, result, changes)
 
 
-def _merged_in_part(work: "LocalRun", workspace: Workspace, outcome: MergeResult, result: Return) -> Return:
-    """The workspace stays, with the files that its agent may not write."""
-    named = list_some(outcome.left_out, _NAMES_SHOWN)
-    how = f"Look at them, then take them: remit workspaces {workspace.session_id} --merge --protected"
-    warning = clean_text(f"Left out of the merge, because the policy does not allow {work.delegation.agent} to write them: {named}. {how}")
-    extra = {**result.extra["workspace"], "left_out": list(outcome.left_out)}
-    return _with_location(replace(result, warnings=(*result.warnings, warning), extra={**result.extra, "workspace": extra}), workspace)
-
-
-async def _left_out(work: "LocalRun", workspace: Workspace, commit: str) -> list[MergeWrite]:
-    """Files that its agent may not write. No person is asked: they stay on the branch for a manual merge."""
+async def _refused_writes(work: "LocalRun", workspace: Workspace, commit: str) -> list[str]:
+    """Files that its agent may not write. No person is asked: the work stays on its branch for a manual merge."""
     writes = await off_loop(lambda: merge_writes(workspace, commit, seconds=max(0.0, work.remaining())))
     (alike,) = step_requests(work, "", {})
     allowed = await filter_allowed(work.deps, (one.request(alike) for one in writes), work.delegation)
-    return [one for one, is_allowed in zip(writes, allowed, strict=True) if not is_allowed]
+    return [one.path for one, is_allowed in zip(writes, allowed, strict=True) if not is_allowed]
 
 
 async def _merge_changes(work: "LocalRun", commit: str, result: Return) -> MergeResult:
-    claim, workspace, message = threading.Lock(), _own(work), commit_message(work.delegation)
-    try:
-        left_out = await _left_out(work, workspace, commit)
-    except (RemitError, OSError) as error:
-        return MergeResult(is_done=False, reason=error.message if isinstance(error, RemitError) else str(error))
-    seconds = max(0.0, work.remaining())
+    """Rebase the work on the branch that is checked out, and move that forward; with `merge = "queue"`, if the merged tree is accepted."""
+    from remit.runtime.merge_queue import merge_work
 
-    if work.agent.spec.merge == "queue":
-        return await _queue_changes(work, workspace, commit, left_out, result)
-    merge = partial(merge_permitted, workspace, commit, left_out, claim, message=message, seconds=seconds)
-    merging = asyncio.ensure_future(off_loop(merge))
-    try:
-        return await asyncio.shield(merging)
-    except (RemitError, OSError) as error:
-        return MergeResult(is_done=False, reason=error.message if isinstance(error, RemitError) else str(error))
-    except asyncio.CancelledError:
-        merging.add_done_callback(lambda done: done.cancelled() or done.exception())
-        if not claim.acquire(blocking=False):
-            await asyncio.wait([merging], timeout=MERGE_ENDS_SECONDS)
-            is_known = merging.done() and merging.exception() is None
-            said = "Its changes were being merged when it was stopped: look at `git log`."
-            if is_known:
-                said = MERGED_BEFORE if merging.result().is_done else ""
-            work.hold(replace(result, warnings=(*result.warnings, *((said,) if said else ()))))
-        raise
-
-
-async def _queue_changes(
-    work: "LocalRun", workspace: Workspace, commit: str, left_out: Sequence[MergeWrite], result: Return
-) -> MergeResult:
-    """Merge through the merge queue: rebased, accepted on the merged tree, fast-forwarded."""
-    from remit.runtime.merge_queue import LANDED, Candidate, MergeQueue
-
-    settings, accept = work.deps.settings, work.delegation.accept
-    if not (accept or settings.workspace.accept):
+    workspace, settings, is_queued = _own(work), work.deps.settings, work.agent.spec.merge == "queue"
+    accept = work.delegation.accept if is_queued else ()
+    if is_queued and not (accept or settings.workspace.accept):
         return MergeResult(is_done=False, reason='no acceptance command is configured: add [workspace] accept = ["make test"]')
-    git = project_git(workspace, time.monotonic() + max(0.0, work.remaining()))
-    onto = os.fsdecode((await off_loop(git.run, "rev-parse", "--abbrev-ref", "HEAD")).strip())
-    if onto == "HEAD":
-        return MergeResult(is_done=False, reason="no branch is checked out in the project (HEAD is detached)")
-    names = tuple(one.path for one in left_out)
-    if left_out:
-        message, seconds = commit_message(work.delegation), max(0.0, work.remaining())
-        commit = await off_loop(lambda: commit_without(workspace, commit, left_out, message=message, seconds=seconds))
-        if commit == workspace.base:
-            return MergeResult(is_done=False, conflicts=names, reason=NOTHING_PERMITTED)
-        await off_loop(lambda: write_state(workspace, replace(read_state(workspace), left_out=names)))
-    queue = MergeQueue(work.root, settings, marks=work.marks())
-    stop_at = time.monotonic() + max(0.0, work.remaining())
     try:
-        landing = await queue.land(Candidate(workspace=replace(workspace, onto=onto), tip=commit, accept=accept, stop_at=stop_at))
+        if refused := await _refused_writes(work, workspace, commit):
+            return not_permitted(refused)
+        seconds = max(0.0, work.remaining())
+        outcome = await merge_work(
+            workspace, commit, work.root, settings, accept=accept, is_accepting=is_queued, seconds=seconds, marks=work.marks()
+        )
+    except (RemitError, OSError) as error:
+        return MergeResult(is_done=False, reason=error.message if isinstance(error, RemitError) else str(error))
     except asyncio.CancelledError:
         if await off_loop(lambda: landed_as(workspace, seconds=MERGE_ENDS_SECONDS)):
             work.hold(replace(result, warnings=(*result.warnings, MERGED_BEFORE)))
         raise
-    if landing.state == LANDED:
-        for note in landing.notes:
-            work.notice(note)
-        return MergeResult(is_done=True, into=onto, left_out=names)
-    assert landing.error is not None
-    conflicts = landing.rebased.conflicts if landing.rebased is not None else ()
-    return MergeResult(is_done=False, into=onto, conflicts=conflicts, reason=landing.error.message.rstrip("."), code=landing.error.code)
+    for note in outcome.notes:
+        work.notice(note)
+    return outcome
 
 
 def _not_merged(work: "LocalRun", outcome: MergeResult, changes: Changes | None, result: Return) -> Return:
     """The work is done and safe, on its branch or in its folder; the project is unchanged."""
     workspace = _own(work)
     into = outcome.into or "the project"
-    files = f" ({list_some(outcome.conflicts, _NAMES_SHOWN)})" if outcome.conflicts else ""
+    files = f" ({list_some(outcome.conflicts, _NAMES_SHOWN)})" if outcome.is_protected else ""
     error = ErrorInfo(
         type="merge_conflict",
         code=outcome.code,
@@ -331,6 +267,8 @@ def _not_merged(work: "LocalRun", outcome: MergeResult, changes: Changes | None,
 def _kept_in(workspace: Workspace, changes: Changes | None, outcome: MergeResult) -> str:
     if changes is None or changes.doubt:
         return f"in {workspace.inside}. Look at the warnings, then take it over by hand."
+    if outcome.is_protected:
+        return f"on the branch {workspace.branch}. Look at it, then merge it: remit workspaces {workspace.session_id} --merge --protected"
     merge = f"git merge {workspace.branch}" if outcome.conflicts else f"remit workspaces {workspace.session_id} --merge"
     return f"on the branch {workspace.branch}. Merge it{' and resolve the conflicts' if outcome.conflicts else ''}: {merge}"
 
@@ -340,15 +278,13 @@ def _kept_return(workspace: Workspace, changes: Changes | None, result: Return) 
     result = _with_location(result, workspace)
     if changes is None or result.next_steps:
         return result
-    kept = f"Its changes are in {workspace.inside}."
-    if workspace.branch:
-        kept = f"Its changes are on the branch {workspace.branch}. Merge them: remit workspaces {workspace.session_id} --merge"
+    kept = f"Its changes are on the branch {workspace.branch}. Merge them: remit workspaces {workspace.session_id} --merge"
     return replace(result, next_steps=kept)
 
 
 def describe_workspace(workspace: Workspace) -> dict[str, Any]:
     """The location of the work, for the return."""
-    return {"kind": str(workspace.kind), "folder": workspace.inside, **({"branch": workspace.branch} if workspace.branch else {})}
+    return {"kind": KIND, "folder": workspace.inside, "branch": workspace.branch}
 
 
 def _with_location(result: Return, workspace: Workspace) -> Return:

@@ -1,4 +1,4 @@
-"""Workspaces: folders for one delegation each, as git worktrees or copies of the project; their changes, and merging them.
+"""Workspaces: git worktrees for one delegation each; their changes, and merging them.
 
 `.remit/work/SESSION` is the folder, `.remit/work/.books/SESSION` its metadata (`note.json`, written last, and a separate git index), out of
 the agent's reach. Resuming a delegation takes over its metadata. Blocking: call it off the event loop."""
@@ -7,14 +7,12 @@ import contextlib
 import json
 import os
 import shutil
-import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from remit.core.agents import WorkspaceKind
 from remit.core.errors import Misused, Unavailable
 from remit.core.ids import is_session_id
 from remit.core.policy import Effect, PolicyRequest
@@ -37,6 +35,7 @@ from remit.system.git import (
 )
 from remit.system.ownership import is_sealed, seal
 
+KIND = "worktree"
 METADATA = ".books"
 METADATA_FILE = "note.json"
 MOST_METADATA_BYTES = 1 << 20
@@ -52,7 +51,6 @@ class Workspace:
     """The delegation it belongs to now."""
     maker: str
     """The delegation it was created for: names folder and branch."""
-    kind: WorkspaceKind
     base: str
     """The commit it started from."""
     git_dir: Path
@@ -83,7 +81,7 @@ class Workspace:
 
     @property
     def tree(self) -> Path:
-        """The whole checkout or copy."""
+        """The whole checkout."""
         return work_root(self.root) / self.maker
 
     @property
@@ -98,7 +96,7 @@ class Workspace:
 
     @property
     def branch(self) -> str:
-        return f"remit/{self.maker}" if self.kind is WorkspaceKind.WORKTREE else ""
+        return f"remit/{self.maker}"
 
     @property
     def metadata_folder(self) -> Path:
@@ -124,7 +122,7 @@ def metadata_folder(root: Path, session_id: str) -> Path:
 
 def write_metadata(workspace: Workspace) -> Workspace:
     """Write the metadata; the workspace exists from here on."""
-    fields = asdict(workspace) | {"git_dir": str(workspace.git_dir), "common_dir": str(workspace.common_dir)}
+    fields = asdict(workspace) | {"kind": KIND, "git_dir": str(workspace.git_dir), "common_dir": str(workspace.common_dir)}
     del fields["root"]
     fields["seal"] = seal(_sealed_text(workspace))
     atomic_write(workspace.metadata_folder / METADATA_FILE, json.dumps(fields, indent=1).encode(), fsync=False)
@@ -140,7 +138,7 @@ def find_workspace(root: Path, session_id: str) -> Workspace | None:
 def _sealed_text(workspace: Workspace) -> str:
     """The parts of a note that determine where git works and which commands it runs."""
     paths = (workspace.root, workspace.git_dir, workspace.common_dir, workspace.project_git_dir)
-    facts: tuple[str, ...] = (workspace.maker, workspace.kind, workspace.base, workspace.below, "", workspace.fetching)
+    facts: tuple[str, ...] = (workspace.maker, KIND, workspace.base, workspace.below, "", workspace.fetching)
     facts += (str(workspace.task), workspace.onto) if workspace.task else ()
     return json.dumps([*map(str, paths), *facts, sorted(workspace.commands.items())])
 
@@ -159,14 +157,14 @@ def load_workspace(root: Path, session_id: str, *, is_adopted: bool = False) -> 
         return None
     try:
         fields = json.loads(read_bounded(metadata_folder(root, session_id) / METADATA_FILE, MOST_METADATA_BYTES) or b"")
-        fields |= {"git_dir": Path(fields["git_dir"]), "common_dir": Path(fields["common_dir"]), "kind": WorkspaceKind(fields["kind"])}
-        found = fields.pop("seal", "")
+        fields |= {"git_dir": Path(fields["git_dir"]), "common_dir": Path(fields["common_dir"])}
+        found, kind = fields.pop("seal", ""), fields.pop("kind")
         fields.pop("host", "")  # of older notes
         workspace = replace(Workspace(root=root, **fields), session_id=session_id)
         is_ours = is_adopted or is_sealed(_sealed_text(workspace), found)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None  # missing or damaged: treated as never created
-    return workspace if is_ours and is_session_id(workspace.maker) else None
+    return workspace if is_ours and kind == KIND and is_session_id(workspace.maker) else None
 
 
 def take_over_workspace(root: Path, earlier: str, session_id: str) -> Workspace | None:
@@ -214,7 +212,7 @@ class Changes:
     count: int = 0
     """Number of changed files, deleted ones included."""
     diff: Path | None = None
-    commit: str | None = None
+    commit: str
     """On the workspace's branch; the base itself if nothing changed."""
     warnings: tuple[str, ...] = ()
     doubt: str = ""
@@ -227,7 +225,7 @@ def take_changes(workspace: Workspace, *, message: str, diff_in: Path | None, se
         warnings = stage_changes(git)
         entries = list(parse_raw_diff(git.run("diff", "--cached", *RAW_DIFF, workspace.base)))
         diff = _write_diff(git, workspace, diff_in) if entries and diff_in is not None else None
-        commit = _commit(git, workspace, message) if workspace.kind is WorkspaceKind.WORKTREE else None
+        commit = _commit(git, workspace, message)
     if any(entry.mode == _SUBMODULE for entry in entries):
         warnings += ("A repository inside the workspace is in the diff as a reference only; its files are in the folder.",)
     doubt = "nothing of it could be taken" if warnings and not entries else ""
@@ -299,19 +297,13 @@ def parse_raw_diff(raw: bytes) -> Iterator[ChangedFile]:
 
 
 def _write_diff(git: Git, workspace: Workspace, folder: Path) -> Path:
-    """Written atomically, never over a file of the agent."""
     draft = draft_diff(git, workspace)
     descriptor = open_folder(folder)
     try:
-        for number in range(1, 1000):
-            name = DIFF if number == 1 else f"changes-{number}.diff"
-            with contextlib.suppress(FileExistsError):
-                os.link(draft, name, dst_dir_fd=descriptor)
-                return folder / name
+        os.replace(draft, DIFF, dst_dir_fd=descriptor)
     finally:
         os.close(descriptor)
-        draft.unlink()
-    raise Unavailable(f"{folder} contains a thousand diffs.")
+    return folder / DIFF
 
 
 def draft_diff(git: Git, workspace: Workspace) -> Path:
@@ -356,35 +348,24 @@ def _commit_of(git: Git, workspace: Workspace, message: str) -> str:
 MAKING_SECONDS = 120.0
 FILE_TICK_SECONDS = 0.012
 """Resolution of file times; after this long the clock has advanced."""
-MOST_BYTES = 512 * 1024 * 1024
-MOST_FILES = 50_000
-_SKIPPED = TOOL_FOLDERS | {".git", ".hg", ".svn", ".remit"}
 
 
-def open_workspace(
-    root: Path, session_id: str, kind: WorkspaceKind, *, earlier: str | None, seconds: float, base: str = ""
-) -> tuple[Workspace, bool]:
-    """The workspace of this delegation, and whether it existed: then it is used whatever its kind, because it contains work.
-    Raises `Misused`, `Unavailable`."""
+def open_workspace(root: Path, session_id: str, *, earlier: str | None, seconds: float, base: str = "") -> tuple[Workspace, bool]:
+    """The workspace of this delegation, and whether it existed. Raises `Misused`, `Unavailable`."""
     workspace = find_workspace(root, session_id)
     if workspace is None and earlier is not None:
         workspace = take_over_workspace(root, earlier, session_id)
     if workspace is not None:
         return workspace, True
-    return make_workspace(root, session_id, kind, seconds=seconds, base=base), False
+    return make_workspace(root, session_id, seconds=seconds, base=base), False
 
 
-def make_workspace(
-    root: Path, session_id: str, kind: WorkspaceKind, *, seconds: float, base: str = "", task: tuple[int, str] = (0, "")
-) -> Workspace:
+def make_workspace(root: Path, session_id: str, *, seconds: float, base: str = "", task: tuple[int, str] = (0, "")) -> Workspace:
     """A new workspace. `task`: the task of the board that owns it, and the branch that its work is merged into. See `open_workspace`."""
     stop_at = time.monotonic() + min(seconds, MAKING_SECONDS)
     tree = work_root(root) / session_id
     (work_root(root) / METADATA / session_id).mkdir(mode=0o700, parents=True, exist_ok=True)
-    if kind is WorkspaceKind.WORKTREE:
-        workspace = _worktree(root, session_id, tree, stop_at, base)
-    else:
-        workspace = _copy(root, session_id, tree, stop_at)
+    workspace = _worktree(root, session_id, tree, stop_at, base)
     workspace.folder.mkdir(parents=True, exist_ok=True)  # a project that is in no commit yet has no folder there
     mark = workspace.metadata_folder / "made"
     mark.touch()
@@ -412,7 +393,6 @@ def _worktree(root: Path, session_id: str, tree: Path, stop_at: float, begin: st
         root=root,
         session_id=session_id,
         maker=session_id,
-        kind=WorkspaceKind.WORKTREE,
         base=base,
         git_dir=git_dir,
         common_dir=common_dir,
@@ -433,7 +413,7 @@ def _head(git: Git) -> tuple[str, bool]:
     except GitFailed:
         raise Misused(
             f"{git.folder} is a git checkout without a commit: there is nothing to make a worktree of.",
-            advice='Commit something first, or declare the agent with workspace = "copy".',
+            advice="Commit something first.",
         ) from None
     ours = [f":(exclude,top,glob)**/{path}" for path in (".remit/**", "specs/state.json", "specs/TODO.md")]
     more = git.run("status", "--porcelain", "-z", NO_SUBMODULES, "--untracked-files=normal", "--", ":/", *ours)
@@ -454,79 +434,13 @@ def clear_worktree(git: Git, maker: str, tree: Path, *, with_branch: bool = True
             git.run("update-ref", "-d", f"refs/heads/remit/{maker}")
 
 
-def _copy(root: Path, session_id: str, tree: Path, stop_at: float) -> Workspace:
-    git_dir = work_root(root) / METADATA / f"{session_id}.git"
-    for left in (tree, git_dir):
-        remove_folder(left)
-    workspace = Workspace(
-        root=root, session_id=session_id, maker=session_id, kind=WorkspaceKind.COPY, base="", git_dir=git_dir, common_dir=git_dir
-    )  # fmt: skip
-    git = Git(folder=root, stop_at=stop_at)
-    _copy_project(git, tree)
-    git = Git(folder=tree, stop_at=stop_at)
-    git.run("init", "--quiet", "--template=", f"--separate-git-dir={git_dir}", ".")
-    git = replace(git, git_dir=git_dir)
-    git.using(workspace.index).run("add", "--all", "--force", "--", ".")
-    tree_id = git.using(workspace.index).says("write-tree")
-    base = git.says("commit-tree", tree_id, "-m", "The project as it was copied")
-    git.run("update-ref", "HEAD", base)
-    shutil.copy2(workspace.index, git_dir / "index")
-    settings = settings_of(git)
-    return replace(workspace, base=base, commands=settings.commands, fetching=settings.fetching)
-
-
 def _no_repository(root: Path, failed: GitFailed) -> Misused:
     if "not a git repository" in failed.words or BARE in failed.words:
         return Misused(
             f"{root} is not a git checkout, so no worktree can be made of it.",
-            advice='Run `git init` and commit, or declare the agent with workspace = "copy".',
+            advice='Run `git init` and commit, or declare the agent with workspace = "shared" or "scratch".',
         )
-    advice = 'Fix that, or declare the agent with workspace = "copy".'
-    return Misused(f"git cannot create a worktree of {root}: {failed.message}", advice=advice)
-
-
-# ---- copying
-
-
-def _copy_project(git: Git, target: Path) -> None:
-    """Copy the folder of `git` to `target`, without what git ignores; elsewhere without the folders of tools. With its times: files that
-    the agent does not touch keep their age."""
-    root, names, ignored = os.fspath(git.folder), _SKIPPED, frozenset[str]()
-    with contextlib.suppress(GitFailed):
-        listed = git.run("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory").split(b"\0")
-        names, ignored = _SKIPPED - TOOL_FOLDERS, frozenset(os.path.join(root, os.fsdecode(name).rstrip("/")) for name in listed)
-    count = size = 0
-
-    def skipped(folder: str, found: list[str]) -> list[str]:
-        paths = {name: os.path.join(folder, name) for name in found}
-        return [name for name, path in paths.items() if name in names or path in ignored or not _is_copied(path)]
-
-    def copy(source: str, copied: str) -> None:
-        nonlocal count, size
-        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-            count, size = count + 1, size + os.lstat(source).st_size
-            shutil.copy2(source, copied, follow_symlinks=False)
-        if count > MOST_FILES or size > MOST_BYTES:
-            raise Misused(
-                f"The project is too large to be copied: more than {MOST_FILES} files or {MOST_BYTES >> 20} MiB.",
-                advice='Ignore what need not be copied (.gitignore), or declare the agent with workspace = "worktree".',
-            )
-        if time.monotonic() > git.stop_at:
-            raise Unavailable("The project could not be copied in the available time.", advice="Give the delegation a longer timeout.")
-
-    try:
-        shutil.copytree(root, target, symlinks=True, ignore=skipped, copy_function=copy)
-    except (OSError, RecursionError) as error:
-        raise Unavailable(f"The project could not be copied: {error}.", advice="Make its files readable, or ignore them.") from None
-
-
-def _is_copied(path: str) -> bool:
-    """Files, links and folders; not pipes and sockets."""
-    try:
-        mode = os.lstat(path).st_mode
-    except OSError:
-        return False
-    return stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)
+    return Misused(f"git cannot create a worktree of {root}: {failed.message}", advice="Fix that.")
 
 
 # ---- merging
@@ -545,10 +459,11 @@ class MergeResult:
     """Conflicting files, relative to the repository."""
     reason: str = ""
     """Why it was not done: continues "could not be merged: "."""
-    left_out: tuple[str, ...] = ()
-    """Files that the policy does not allow its agent to write: they stay on the branch."""
+    is_protected: bool = False
+    """Whether it was not done because the policy does not allow its agent to write `conflicts`."""
     code: str = "MERGE_CONFLICT"
     """Code of the error."""
+    notes: tuple[str, ...] = ()
 
 
 class MergeWrite(NamedTuple):
@@ -567,6 +482,11 @@ class MergeWrite(NamedTuple):
             facts["protected"] = str(self.protected)
         effect = Effect.DELETE if self.file.is_deleted else Effect.WRITE
         return alike._replace(effects=(str(effect),), facts=facts)
+
+
+def not_permitted(paths: Iterable[str]) -> MergeResult:
+    reason = "the policy does not allow its agent to write some of its files"
+    return MergeResult(is_done=False, conflicts=tuple(paths), reason=reason, is_protected=True)
 
 
 def merge_writes(workspace: Workspace, commit: str, *, seconds: float) -> list[MergeWrite]:
@@ -592,23 +512,6 @@ def _protection(git: Git, file: ChangedFile, path: str) -> str | None:
         for mode, object_id in ((file.old_mode, file.old_object_id), (file.mode, file.object_id))
     )
     return None if old == new else Protection.SETTINGS
-
-
-def unstage(git: Git, writes: Iterable[MergeWrite]) -> None:
-    """Set these files in the index to their state before the change."""
-    entries = (b"%b %b\t%b\0" % (file.old_mode.encode(), file.old_object_id.encode(), os.fsencode(file.path)) for file, _, _ in writes)
-    git.run("update-index", "--replace", "-z", "--index-info", stdin=b"".join(entries))
-
-
-def commit_without(workspace: Workspace, commit: str, left_out: Sequence[MergeWrite], *, message: str, seconds: float) -> str:
-    """The changes of `commit` without some files, as one commit on the base; `commit` stays on its branch."""
-    git = project_git(workspace, time.monotonic() + seconds).using(workspace.metadata_folder / "index.merge")
-    git.run("read-tree", commit)
-    unstage(git, left_out)
-    tree = git.says("write-tree")
-    if tree == git.says("rev-parse", f"{workspace.base}^{{tree}}"):
-        return workspace.base
-    return git.says("commit-tree", tree, "-p", workspace.base, "-m", message)
 
 
 def project_git(workspace: Workspace, stop_at: float) -> Git:

@@ -1,29 +1,31 @@
-"""Addresses of a server: parsed, checked and bound before anything else starts, so that mistakes are reported at once.
+"""Addresses of a server: parsed, checked and bound before anything else starts; and how programs of the same user find the server.
 
-Nothing listens beyond this machine without TLS, unless a proxy terminates TLS. A Unix socket belongs only to its owner: it is bound in a
-private folder and then moved to its place. It replaces the socket of a dead server, but never that of a live one, nor any other file."""
+Nothing listens beyond this machine unless a proxy in front terminates TLS. The Unix socket belongs only to its owner: it is bound in a
+private folder and then moved to its place, where it replaces the socket of a dead server, but never that of a live one. A running server
+is announced in `.remit/run/serve.json`, with its addresses and no secret; of several servers of one project the newest is found."""
 
 import contextlib
 import errno
+import json
 import os
 import socket
-import ssl
-import stat
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from remit.core.errors import Misused, RemitError, Unavailable
+from remit.core.errors import Misused, Unavailable
 from remit.core.settings import ServeSettings
-from remit.system.files import make_folder
+from remit.system.files import atomic_write, make_folder
 from remit.system.ip_addresses import is_loopback
+from remit.system.processes import is_alive, process_start
 from remit.system.unix_sockets import ShortPath
 
 UNIX = "unix"
 GRPC_SOCKET = "grpc.sock"
 BACKLOG = 1024
 ANSWER_SECONDS = 1.0
+FILE = "serve.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,84 +45,34 @@ class Place:
         return f"{UNIX}:{self.path}" if self.path is not None else f"{_bracketed(self.host)}:{self.port}"
 
 
-def place_of(text: str, usual: Path | None, root: Path) -> Place:
-    """HOST:PORT; with a `usual` socket also `unix` and `unix:PATH`. Raises `Misused`."""
-    if usual is not None and text == UNIX:
-        return Place(path=usual)
-    if usual is not None and text.startswith(f"{UNIX}:"):
-        return Place(path=root / Path(text.removeprefix(f"{UNIX}:")).expanduser())
+def place_of(text: str, socket_path: Path | None = None) -> Place:
+    """HOST:PORT, or `unix` for the given socket. Raises `Misused`."""
+    if socket_path is not None and text == UNIX:
+        return Place(path=socket_path)
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535 or host == UNIX:
-        forms = "HOST:PORT, such as 127.0.0.1:7411" + ("" if usual is None else ", unix or unix:PATH")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        forms = "HOST:PORT, such as 127.0.0.1:7411" + ("" if socket_path is None else ", or unix")
         raise Misused(f"{text!r:.80} is not an address.", advice=f"Write {forms}.")
     return Place(host=host.removeprefix("[").removesuffix("]"), port=int(port))
 
 
 def must_be_safe(place: Place, settings: ServeSettings) -> None:
     """Raises `Misused` for an address that other machines reach without TLS."""
-    if not (place.is_local or settings.tls_certificate is not None or settings.behind_proxy):
-        advice = "Set serve.tls_certificate and serve.tls_key, or serve.behind_proxy if a proxy in front terminates TLS."
+    if not (place.is_local or settings.behind_proxy):
         raise Misused(
-            f"{place} can be reached from other machines, and all traffic, including tokens, would be unencrypted.", advice=advice
+            f"{place} can be reached from other machines, and all traffic, including tokens, would be unencrypted.",
+            advice="Listen on 127.0.0.1, or set serve.behind_proxy if a proxy in front terminates TLS.",
         )
 
 
-def url_of(sock: socket.socket, *, is_tls: bool) -> str:
+def url_of(sock: socket.socket) -> str:
     """The URL, with the bound port."""
     host, port = sock.getsockname()[:2]
-    return f"http{'s' if is_tls else ''}://{_bracketed(host)}:{port}"
+    return f"http://{_bracketed(host)}:{port}"
 
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-# ---- certificates
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Certificates:
-    """PEM files."""
-
-    certificate: Path
-    key: Path
-
-    def context(self) -> ssl.SSLContext:
-        """For HTTPS."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-        context.set_alpn_protocols(["http/1.1"])
-        self.load(context)
-        return context
-
-    def load(self, context: ssl.SSLContext) -> None:
-        """Raises `Misused`."""
-
-        def no_password() -> str:
-            raise ValueError("the key has a password")  # OpenSSL would ask for it at the terminal
-
-        try:
-            context.load_cert_chain(self.certificate, self.key, password=no_password)
-        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            raise Misused(
-                f"TLS cannot use {self.certificate}, {self.key}: {error}.",
-                advice="Check [serve] tls_certificate and tls_key: PEM files, the key without a password.",
-            ) from None
-
-
-def certificates_of(settings: ServeSettings, root: Path) -> Certificates | None:
-    """Raises `Misused` if one is missing or unreadable."""
-    certificate, key = settings.tls_certificate, settings.tls_key
-    if certificate is None and key is None:
-        return None
-    if certificate is None or key is None:
-        raise Misused("TLS needs a certificate and its key.", advice="Set serve.tls_certificate and serve.tls_key.")
-    found = Certificates(certificate=root / Path(certificate).expanduser(), key=root / Path(key).expanduser())
-    found.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-    if found.key.stat().st_mode & 0o077:
-        raise Misused(f"{found.key} can be read by others.", advice=f"chmod 600 {found.key}")
-    return found
 
 
 # ---- binding
@@ -135,67 +87,77 @@ def bound(place: Place) -> socket.socket:
     try:
         return socket.create_server(address[:2], family=family, backlog=BACKLOG, dualstack_ipv6=family == socket.AF_INET6)
     except OSError as error:
-        raise _unavailable(place, error.strerror or str(error), "Choose another port; 0 takes any that is free.") from None
+        raise cannot_listen(place, error.strerror or str(error)) from None
 
 
-def _unavailable(where: object, why: str, advice: str) -> Unavailable:
-    return Unavailable(f"Cannot listen at {where}: {why}.", code="TOOL_UNAVAILABLE", advice=advice)
+def cannot_listen(place: object, why: str) -> Unavailable:
+    advice = "Stop what listens there, or choose another address; port 0 takes any that is free."
+    return Unavailable(f"Cannot listen at {place}: {why}.", code="TOOL_UNAVAILABLE", advice=advice)
 
 
-class UnixSocket:
-    """A bound socket, removed at the end if it still belongs to this server."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._inode = _inode(path)
-
-    def remove(self) -> None:
-        with contextlib.suppress(OSError):
-            if _inode(self.path) == self._inode:
-                self.path.unlink()
-
-
-def _inode(path: Path) -> tuple[int, int]:
-    found = os.lstat(path)
-    return found.st_dev, found.st_ino
-
-
-def bind_unix(path: Path, listen: Callable[[str], object]) -> UnixSocket:
-    """`listen` takes the name to listen at. Raises `Unavailable`, or `Misused` for another kind of file."""
-    folder = path.parent
-    if folder.name == "run" and folder.parent.name == ".remit":
-        make_folder(folder.parent)
-        make_folder(folder)
+def bind_unix(path: Path, listen: Callable[[str], object]) -> None:
+    """`listen` takes the name to listen at. Raises `Unavailable`."""
+    make_folder(path.parent.parent)
+    make_folder(path.parent)
+    if _is_served(path):
+        raise cannot_listen(path, "another server listens there")
     try:
-        _must_be_free(path)
-        with tempfile.TemporaryDirectory(prefix=".grpc-", dir=folder, ignore_cleanup_errors=True) as private:
+        with tempfile.TemporaryDirectory(prefix=".grpc-", dir=path.parent, ignore_cleanup_errors=True) as private:
             new = Path(private) / "s"
             with ShortPath(new) as short:
                 listen(short.name)
             os.chmod(new, 0o600)
             os.rename(new, path)
-        return UnixSocket(path)
-    except RemitError:
-        raise
     except (OSError, RuntimeError) as error:
-        words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise _unavailable(path, words, "Choose another path, in a folder of yours: [serve] grpc.") from None
+        raise cannot_listen(path, str(error)) from None
 
 
-def _must_be_free(path: Path) -> None:
-    try:
-        mode = os.lstat(path).st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        raise Misused(f"{path} exists and is not a socket.", advice="Choose another path: [serve] grpc.")
+def _is_served(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(ANSWER_SECONDS)
         try:
             with ShortPath(path) as short:
                 sock.connect(short.name)
-        except OSError as error:
-            if error.errno in (errno.ECONNREFUSED, errno.ENOENT):  # anything else, including a full queue, is a live server
-                return
-    advice = "Stop it, or choose another path: [serve] grpc."
-    raise Unavailable(f"Another server listens at {path}.", code="TOOL_UNAVAILABLE", advice=advice)
+        except OSError as error:  # anything else, including a full queue, is a live server
+            return error.errno not in (errno.ECONNREFUSED, errno.ENOENT, errno.ENOTSOCK)
+    return True
+
+
+# ---- announcements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerEntry:
+    pid: int
+    pid_started: str | None
+    grpc: str | None = None
+    """In gRPC notation: `unix:/…/grpc.sock`, `127.0.0.1:50051`; None: not served."""
+    http: str | None = None
+    """`http://127.0.0.1:7411`."""
+    token_file: str | None = None
+    """Readable by the owner alone."""
+
+
+def announce(folder: Path, *, grpc: str | None, http: str | None, token_file: str | None) -> None:
+    """In the run folder of a project."""
+    own = ServerEntry(pid=os.getpid(), pid_started=process_start(os.getpid()), grpc=grpc, http=http, token_file=token_file)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    atomic_write(folder / FILE, json.dumps(asdict(own), indent=1).encode() + b"\n", fsync=False)
+
+
+def announced(folder: Path) -> ServerEntry | None:
+    """The live server of the project with this run folder."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        one = ServerEntry(**json.loads((folder / FILE).read_bytes()))
+        # Without its start time any process would match: a clone may contain such a file. The start time includes the boot id, which no
+        # clone knows.
+        if one.pid_started and is_alive(one.pid, one.pid_started):
+            return one
+    return None
+
+
+def withdraw(folder: Path) -> None:
+    """Removes the entry of this process."""
+    found = announced(folder)
+    if found is not None and found.pid == os.getpid():
+        (folder / FILE).unlink(missing_ok=True)

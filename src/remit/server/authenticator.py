@@ -1,4 +1,4 @@
-"""Authentication for every API: from the credentials of a request to a `Principal` and its limits.
+"""Authentication for every API: from the credentials of a request to a `Principal`.
 
 An API passes the request's `Credentials`; the decision is made here once. Unknown, expired, revoked and forged tokens get the same answer;
 the reason goes to the audit log. Secrets have 256 random bits, so guesses are neither counted nor slowed."""
@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import hashlib
 import secrets
-from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from remit.core.budget import Budget
 from remit.core.deadline import SYSTEM_CLOCK, Clock
 from remit.core.errors import ErrorInfo, Refused, RemitError
-from remit.core.settings import ServeSettings
 from remit.server.tokens import DELEGATION_PREFIX, OWNER, Grants, LocalToken, Principal, Tokens
 
 if TYPE_CHECKING:
@@ -27,90 +25,10 @@ HEADER = "authorization"
 MAX_TOKEN = 16 * 1024
 NOTES_PER_SECOND, NOTES_BURST = 5.0, 200.0
 """Refusals written to the audit log; more are left out."""
-MAX_BUCKETS = 10_000
 CHECK_SECONDS = 1.0
 """Between two checks of the credentials of open streams."""
 PRUNE_ABOVE = 1000
 """Delegation tokens in memory before those of finished delegations are dropped."""
-
-
-# ---- limits
-
-
-class RateLimited(Refused):
-    """With the time after which to retry: `retry-after` in HTTP, `RetryInfo` in gRPC."""
-
-    default_code = "RATE_LIMITED"
-
-    def __init__(self, message: str, *, retry_after_seconds: float, advice: str = "") -> None:
-        super().__init__(message, advice=advice or f"Try again in {max(retry_after_seconds, 0.1):.1f} s.")
-        self.retry_after_seconds = retry_after_seconds
-
-
-class Buckets:
-    """Token buckets by name. The least recently used is dropped when there are too many."""
-
-    def __init__(self, clock: Callable[[], float], most: int = MAX_BUCKETS) -> None:
-        self._clock = clock
-        self._most = most
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """The remaining tokens and their time."""
-
-    def __len__(self) -> int:
-        return len(self._left)
-
-    def take(self, name: str, rate: float, burst: float) -> float:
-        """0 if one was taken; otherwise the seconds until one is available."""
-        now, burst = self._clock(), max(burst, 1.0)
-        before, at = self._left.get(name, (burst, now))
-        left = min(burst, before + max(0.0, now - at) * rate)
-        is_there = left >= 1.0
-        self._left[name] = (left - 1.0 if is_there else left, now)
-        self._left.move_to_end(name)
-        if len(self._left) > self._most:
-            self._left.popitem(last=False)
-        return 0.0 if is_there else (1.0 - left) / rate if rate > 0 else 3600.0
-
-
-class Streams:
-    """Open streams, counted by principal. A stream whose credentials become invalid ends with `Refused`."""
-
-    def __init__(self, is_valid: Callable[[Principal], bool]) -> None:
-        self._is_valid = is_valid
-        self._counts: Counter[str] = Counter()
-
-    @contextlib.contextmanager
-    def open(self, principal: Principal, most: int, task: "asyncio.Task[Any] | None") -> Iterator[None]:
-        """Raises `RateLimited` at once, `Refused` when the credentials of its principal become invalid."""
-        task = task or asyncio.current_task()
-        assert task is not None
-        name, before = principal.name, task.cancelling()
-        if self._counts[name] >= most:
-            advice = "Close one first; the state of a task can be read without a stream."
-            raise RateLimited(f"{name} has {most} streams open, as many as it may.", retry_after_seconds=1.0, advice=advice)
-        self._counts[name] += 1
-        ending = asyncio.ensure_future(self._end_when_invalid(principal, task)) if principal.credential else None
-        try:
-            yield
-        except asyncio.CancelledError as error:
-            if ending is None or not ending.done() or task.uncancel() > before:
-                raise
-            advice = "Get a new token, and continue by the id of the task."
-            raise Refused("The credentials of this stream are no longer valid.", code="UNAUTHENTICATED", advice=advice) from error
-        else:
-            if ending is not None and ending.done():
-                task.uncancel()
-        finally:
-            if ending is not None:
-                ending.cancel()
-            self._counts -= Counter({name: 1})
-
-    async def _end_when_invalid(self, principal: Principal, task: "asyncio.Task[Any]") -> None:
-        while True:
-            await asyncio.sleep(CHECK_SECONDS)
-            if not self._is_valid(principal):
-                task.cancel()
-                return
 
 
 # ---- the authenticator
@@ -146,7 +64,6 @@ class Authenticator:
     def __init__(
         self,
         folder: Path,
-        settings: ServeSettings,
         *,
         running: "Callable[[str], LocalRun | None]" = lambda _session_id: None,
         audit: Callable[[Mapping[str, Any]], None] = lambda _entry: None,
@@ -155,17 +72,14 @@ class Authenticator:
     ) -> None:
         """Of the project whose `.remit` is `folder`. `running`: a running delegation by its session; `audit` gets refusals, `report` every
         decision: the API, the principal and the error."""
-        self.settings = settings
         self.tokens = Tokens(folder, clock)
         self.local = LocalToken(folder)
         self._running = running
         self._audit = audit
         self._report = report
         self._clock = clock
-        self._requests = Buckets(clock.monotonic)
-        self._notes = Buckets(clock.monotonic, 1)
+        self._notes_left, self._noted_at = NOTES_BURST, clock.monotonic()
         self._delegations: dict[bytes, DelegationToken] = {}
-        self._streams = Streams(self.is_valid)
 
     def open(self) -> Path:
         """Makes the owner's token, when a server starts; its path."""
@@ -261,7 +175,11 @@ class Authenticator:
 
     def _refused(self, why: str, shown: Credentials, principal: str = "") -> Refused:
         """The same message for every reason."""
-        if not self._notes.take("", NOTES_PER_SECOND, NOTES_BURST):
+        now = self._clock.monotonic()
+        self._notes_left = min(NOTES_BURST, self._notes_left + (now - self._noted_at) * NOTES_PER_SECOND)
+        self._noted_at = now
+        if self._notes_left >= 1:
+            self._notes_left -= 1
             entry = {"event": "turned_away", "principal": principal, "door": shown.api, "peer": shown.peer[:200], "because": why}
             self._audit({name: value for name, value in entry.items() if value})
         return Refused(
@@ -270,23 +188,35 @@ class Authenticator:
             advice=f"Send `{HEADER}: Bearer TOKEN`, with a token that `remit token new NAME` made.",
         )
 
-    # ---- limits of a principal
+    # ---- long answers
 
-    def admit(self, principal: Principal) -> None:
-        """One request. Raises `RateLimited`. The owner has no rate limit."""
-        if principal.is_local:
-            return
-        granted = principal.grants.requests_per_second
-        rate, burst = (self.settings.requests_per_second, self.settings.burst) if granted is None else (granted, granted)
-        if wait := self._requests.take(principal.name, rate, burst):
-            error = RateLimited(f"{principal.name} may make {rate:g} requests a second.", retry_after_seconds=wait)
-            self._report("any", principal.name, error)
-            raise error
+    @contextlib.contextmanager
+    def stream(self, principal: Principal, task: "asyncio.Task[Any] | None" = None) -> Iterator[None]:
+        """Around a long answer, in the task that sends it, or for `task`. Raises `Refused` when the credentials become invalid."""
+        task = task or asyncio.current_task()
+        assert task is not None
+        before = task.cancelling()
+        ending = asyncio.ensure_future(self._end_when_invalid(principal, task)) if principal.credential else None
+        try:
+            yield
+        except asyncio.CancelledError as error:
+            if ending is None or not ending.done() or task.uncancel() > before:
+                raise
+            advice = "Get a new token, and continue by the id of the task."
+            raise Refused("The credentials of this stream are no longer valid.", code="UNAUTHENTICATED", advice=advice) from error
+        else:
+            if ending is not None and ending.done():
+                task.uncancel()
+        finally:
+            if ending is not None:
+                ending.cancel()
 
-    def stream(self, principal: Principal, task: "asyncio.Task[Any] | None" = None) -> contextlib.AbstractContextManager[None]:
-        """A context manager around a long answer, in the task that sends it, or for `task`. Raises `RateLimited`, `Refused`."""
-        most = principal.grants.streams
-        return self._streams.open(principal, self.settings.streams if most is None else most, task)
+    async def _end_when_invalid(self, principal: Principal, task: "asyncio.Task[Any]") -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            if not self.is_valid(principal):
+                task.cancel()
+                return
 
 
 def bearer_of(header: str) -> str:
@@ -310,9 +240,7 @@ def authenticator_for(remit: "Remit") -> Authenticator:
         info = ErrorInfo(type=kind, message=error.message, code=error.code, recoverable=False, recommendation=error.advice)
         remit.report_access(api, principal, info)
 
-    made = Authenticator(
-        remit.folder, remit.settings.serve, running=remit.engine.find, audit=remit.note_access, report=report, clock=remit.clock
-    )
+    made = Authenticator(remit.folder, running=remit.engine.find, audit=remit.note_access, report=report, clock=remit.clock)
     if remit.trust.approved is None:  # in this mode everything is valid
         with contextlib.suppress(RemitError):  # reported when a token is used
             made.tokens.adopt()

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from remit.core.delegate_results import Chunk, DelegateResult, TaskState, final_chunk, result_of_error
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.states import Priority
-from remit.runtime.tool.delegate_tool import needs
-from remit.server.discovery import announced
+from remit.server.addresses import announced
 from remit.server.http.models import TaskRequest, validated
 from remit.server.tokens import local_token
 from remit.system.ownership import owner_fault
@@ -29,8 +28,8 @@ from remit.system.ownership import owner_fault
 if TYPE_CHECKING:
     import grpc.aio
 
-    from remit.agents.grpc.task_service import RemoteTask
     from remit.agents.proto.v1 import tasks_pb2 as pb
+    from remit.server.grpc.task_client import RemoteTask
 
 
 CANCEL_SECONDS = 2.0
@@ -75,8 +74,10 @@ class Client:
         the result is the same. A server that cannot be reached is tried for `connect_seconds`; a task that does not end within its timeout
         and `grace_seconds` is TASK_TIMEOUT, whatever the server does.
         """
-        with needs("grpc", "grpc", "google"):
-            from remit.agents.grpc.task_service import ServiceAddress, TaskService
+        try:
+            from remit.server.grpc.task_client import ServiceAddress, TaskService
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(f"{error.name} is not installed: pip install 'remit[grpc]'", name=error.name) from None
         if address is None:
             found = discover()
             address, token = found.address, token or found.token
@@ -131,14 +132,14 @@ class Client:
         """The state of a task."""
         return await self._service.look(task_id)
 
-    async def cancel(self, task_id: str, reason: str = "", *, force: bool = False) -> DelegateResult:
+    async def cancel(self, task_id: str, reason: str = "") -> DelegateResult:
         """Stop a task and everything below it; its state then."""
-        return await self._service.cancel(task_id, reason, force=force)
+        return await self._service.cancel(task_id, reason)
 
     async def _chunks(
         self, target: str, operation: str | None, parameters: Mapping[str, Any] | None, more: Mapping[str, Any], *, cancels: bool
     ) -> AsyncGenerator[Chunk]:
-        from remit.agents.grpc.task_service import RemoteTask, TaskOrder
+        from remit.server.grpc.task_client import RemoteTask, TaskOrder
 
         message = _message(target, operation, parameters or {}, more)
         timeout = message.config.timeout_ns / 1e9 or MAX_WAIT_SECONDS
@@ -175,7 +176,7 @@ class Client:
 
 
 def _result_of(error: RemitError, agent: str, started_at: float, task_id: str | None) -> DelegateResult:
-    from remit.agents.grpc.task_service import NoAnswer
+    from remit.server.grpc.task_client import NoAnswer
 
     result = result_of_error(error, agent, started_at, time.time(), task_id)
     if isinstance(error, NoAnswer) and task_id is not None and result.error is not None:

@@ -18,14 +18,12 @@ from remit.app import Remit
 from remit.core.errors import Misused
 from remit.core.settings import ServeSettings
 from remit.runtime.telemetry.logs import log_lifecycle, set_up_logs
-from remit.server.addresses import GRPC_SOCKET, Certificates, Place, bound, certificates_of, must_be_safe, place_of, url_of
+from remit.server.addresses import GRPC_SOCKET, Place, announce, bound, must_be_safe, place_of, url_of, withdraw
 from remit.server.authenticator import authenticator_for
-from remit.server.discovery import announce, withdraw
 from remit.server.service import Service
 from remit.server.stop_signals import STOP_SECONDS, Signals, first_of, on_signals
 
 if TYPE_CHECKING:
-    from remit.server.a2a.api import A2aApi
     from remit.server.grpc.server import GrpcApi
     from remit.server.http.http_server import HttpServer
     from remit.system.trust import ProjectTrust
@@ -50,7 +48,6 @@ class BoundApis:
     grpc: Place | None
     http: socket.socket | None
     http_place: Place | None
-    certificates: Certificates | None
     is_local: bool
     """Only this machine reaches any of them."""
 
@@ -68,17 +65,15 @@ def bound_apis(settings: ServeSettings, root: Path) -> Iterator[BoundApis]:
                 f"The API {name} needs packages that are not installed: {', '.join(missing)}.",
                 advice="Install them: pip install 'remit[serve]'. Or leave it out: remit serve --api NAME serves only that one.",
             )
-    certificates = certificates_of(settings, root)
-    run_folder = root / ".remit" / "run"
-    grpc = place_of(settings.grpc, run_folder / GRPC_SOCKET, root) if "grpc" in names else None
-    http = place_of(settings.http, None, root) if PATHS.keys() & set(names) else None
+    grpc = place_of(settings.grpc, root / ".remit" / "run" / GRPC_SOCKET) if "grpc" in names else None
+    http = place_of(settings.http) if PATHS.keys() & set(names) else None
     places = [place for place in (grpc, http) if place is not None]
     for place in places:
         must_be_safe(place, settings)
     is_local = all(place.is_local for place in places) and not settings.behind_proxy
     with contextlib.ExitStack() as stack:
         listening = None if http is None else stack.enter_context(bound(http))
-        yield BoundApis(names=names, grpc=grpc, http=listening, http_place=http, certificates=certificates, is_local=is_local)
+        yield BoundApis(names=names, grpc=grpc, http=listening, http_place=http, is_local=is_local)
 
 
 class Apis:
@@ -91,14 +86,13 @@ class Apis:
         self._stack = contextlib.AsyncExitStack()
         self._http: HttpServer | None = None
         self._grpc: GrpcApi | None = None
-        self._a2a: A2aApi | None = None
         self.token_file = Path()
         self.authenticator = authenticator_for(remit)
         self.service = Service(remit)
 
     async def __aenter__(self) -> "Apis":
         try:
-            if self._bound.http is not None:  # before gRPC: the A2A card names both
+            if self._bound.http is not None:
                 await self._start_http(self._bound.http)
             if self._bound.grpc is not None:
                 await self._start_grpc(self._bound.grpc)
@@ -122,14 +116,8 @@ class Apis:
             from remit.server.a2a.api import OPEN_PATHS as CARD
             from remit.server.a2a.api import A2aApi
 
-            self._a2a = A2aApi(
-                self.service,
-                self.settings,
-                base_url=lambda: self.http_address or "",
-                grpc_url=lambda: self.grpc_address,
-                is_public=not self._bound.is_local,
-            )
-            found += self._a2a.routes
+            base_url = self.settings.public_url or url_of(listening)
+            found += A2aApi(self.service, base_url, is_public=not self._bound.is_local).routes
             open_paths |= CARD
         if "mcp" in names:
             from remit.server.mcp.server import ToolServer
@@ -142,7 +130,7 @@ class Apis:
         place = self._bound.http_place
         hosts = [] if place is None else [place.host, str(listening.getsockname()[0])]
         app = http_app(found, self.authenticator, self.settings, hosts=hosts, open_paths=open_paths)
-        self._http = HttpServer(app, tls=self._bound.certificates)
+        self._http = HttpServer(app)
         await self._http.start([listening])
         self._stack.push_async_callback(self._http.stop, STOP_SECONDS)
 
@@ -151,9 +139,8 @@ class Apis:
         from remit.server.grpc.server import GrpcApi
 
         registry = Registry(self.service, self.authenticator, self.settings)
-        extra = [self._a2a.add_to] if self._a2a is not None else []
-        self._grpc = GrpcApi(self.service, self.authenticator, self.settings, registry, extra)
-        await self._grpc.start(place, certificates=self._bound.certificates)
+        self._grpc = GrpcApi(self.service, self.authenticator, self.settings, registry)
+        await self._grpc.start(place)
         self._stack.push_async_callback(self._grpc.stop, STOP_SECONDS)
 
     def addresses(self) -> dict[str, str]:
@@ -167,7 +154,7 @@ class Apis:
 
     @property
     def http_address(self) -> str | None:
-        return None if self._bound.http is None else url_of(self._bound.http, is_tls=self._bound.certificates is not None)
+        return None if self._bound.http is None else url_of(self._bound.http)
 
     def stop_taking(self) -> None:
         """Refuse new work and report that the server is not ready. Running work can still be followed and cancelled."""

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 PRINCIPAL = "remit.principal"
 """Key of the ASGI scope: the authenticated `Principal`."""
 HOLD = "remit.hold"
-"""Key of the ASGI scope: takes a place among the caller's open streams. Raises `RateLimited`."""
+"""Key of the ASGI scope: from now on the request ends when the caller's token is revoked."""
 EXTRAS = ("key", "accept", "budget")
 """Arguments of a request besides those of the delegate tool."""
 MOST_ON_PAGE = 500
@@ -95,15 +95,18 @@ class Call:
     """Of a caller that is a remit; honoured only with the grant `relay`."""
 
     @classmethod
-    def of(cls, principal: Principal, api: str, position: CallerPosition, traceparent: object, session: str | None = None) -> Self:
+    def of(
+        cls, principal: Principal, api: str, traceparent: object, session: str | None = None, position: CallerPosition | None = None
+    ) -> Self:
         """`traceparent`: the header value."""
+        position = position or CallerPosition()
         trace, left = parse_traceparent(traceparent), position.seconds_left
         return cls(
             principal=principal,
             api=api,
             session=session,
             traceparent=None if trace is None else str(trace),
-            deadline_at=position.deadline_at if left is None else time.time() + left,
+            deadline_at=None if left is None else time.time() + left,
             depth=position.depth,
             path=position.path,
         )
@@ -320,14 +323,10 @@ class Service:
 
     # ---- ending
 
-    async def cancel(
-        self, call: Call, task_id: str, reason: str = "", *, force: bool = False
-    ) -> tuple[DelegateResult, Sequence[dict[str, Any]]]:
-        """Stop it with everything below it. Returns the result, and how each node ended. Does nothing if it has ended.
-
-        `force`: without the grace period of its processes."""
+    async def cancel(self, call: Call, task_id: str, reason: str = "") -> tuple[DelegateResult, Sequence[dict[str, Any]]]:
+        """Stop it with everything below it. Returns the result, and how each node ended. Does nothing if it has ended."""
         await self.recovered(await self.changeable(call, task_id, "cancel"))
-        nodes = await self.remit.cancel(task_id, reason[:1000], source=f"{call.principal.name} by {call.api}", force=force)
+        nodes = await self.remit.cancel(task_id, reason[:1000], source=f"{call.principal.name} by {call.api}")
         return await self.tool.look(task_id), nodes
 
     async def changeable(self, call: Call, task_id: str, deed: str) -> Record:
@@ -514,7 +513,6 @@ TABLE: dict[str, Status] = {
     "POLICY_DENIED": Status("PERMISSION_DENIED", 403, "InvalidRequestError"),
     "NOT_TRUSTED": Status("FAILED_PRECONDITION", 409, "InvalidRequestError"),
     "FORBIDDEN": Status("PERMISSION_DENIED", 403, "InvalidRequestError"),
-    "RATE_LIMITED": Status("RESOURCE_EXHAUSTED", 429, "InternalError"),
     "TOO_LARGE": Status("RESOURCE_EXHAUSTED", 413, "InvalidRequestError"),
     "QUEUE_FULL": Status("RESOURCE_EXHAUSTED", 503, "InternalError"),
     "STOPPING": Status("UNAVAILABLE", 503, "InternalError"),

@@ -53,7 +53,7 @@ class Permission(StrEnum):
     """Register as a remote agent and receive work."""
     METRICS = "metrics"
     RELAY = "relay"
-    """The caller is a remit: the depth, path and deadline it sends are honoured."""
+    """The caller is a remit: the depth and path it sends are honoured."""
 
 
 EVERYTHING = frozenset(Permission)
@@ -87,9 +87,6 @@ class Grants(BaseModel):
     """Wall clock after which the credentials are invalid."""
     deadline_at: _Seconds | None = None
     """Wall clock by which its work ends."""
-    requests_per_second: _Seconds | None = None
-    streams: _Count | None = None
-    """Open at once."""
 
     def may_use(self, agent: str, *, is_operation: bool = True) -> bool:
         """`worker` covers `worker.read_file`, if that is an operation of the target."""
@@ -104,7 +101,8 @@ class Grants(BaseModel):
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
         """Raises `ValueError` or `TypeError`."""
-        return cls.model_validate({"doing": (), **stored})
+        given = {name: value for name, value in stored.items() if name not in ("requests_per_second", "streams")}  # of earlier versions
+        return cls.model_validate({"doing": (), **given})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,27 +112,21 @@ class BlobStore:
 
         Raises `Failed` if the file changes whenever it is read."""
         for _ in range(TRIES):
+            size = os.fstat(descriptor).st_size
+            known = sha256 or _hash_of(descriptor, size)
+            found = self._find(known)
+            # Not soon to be pruned by a rule that removes old objects.
+            if found and found["size"] == size and time.time() - found["last_modified"].timestamp() < RENEWED_SECONDS:
+                return known, size
+            part, is_large = max(PART_BYTES, size // MOST_PARTS + 1), size > PART_BYTES
             with contextlib.suppress(_FileChanged):
-                return self._put_once(descriptor, sha256)
+                parts = _checked(descriptor, known, size)
+                content = parts if is_large else b"".join(parts)
+                options = {"chunk_size": part, "max_concurrency": AT_ONCE, "use_multipart": is_large}
+                self._write(lambda: self._api.put(self._store, _key(known), content, **options))  # noqa: B023
+                return known, size
             sha256 = None
         raise Failed("It changes while it is read.", code=CORRUPT, advice="Write it under another name and rename it when it is whole.")
-
-    def _put_once(self, descriptor: int, sha256: str | None) -> tuple[str, int]:
-        size = os.fstat(descriptor).st_size
-        known = sha256 or _hash_of(descriptor, size)
-        if not self._is_recent(known, size):
-            part, is_large = max(PART_BYTES, size // MOST_PARTS + 1), size > PART_BYTES
-            parts = _checked(descriptor, known, size)
-            content = parts if is_large else b"".join(parts)
-            self._write(
-                lambda: self._api.put(self._store, _key(known), content, chunk_size=part, max_concurrency=AT_ONCE, use_multipart=is_large)
-            )
-        return known, size
-
-    def _is_recent(self, sha256: str, size: int) -> bool:
-        """There, whole, and not soon to be pruned."""
-        found = self._find(sha256)
-        return found is not None and found["size"] == size and time.time() - found["last_modified"].timestamp() < RENEWED_SECONDS
 
     def has(self, sha256: str) -> bool:
         return self._find(sha256) is not None
@@ -269,19 +263,13 @@ def _checked(descriptor: int, sha256: str, size: int) -> Iterator[bytes]:
 
 
 def _unavailable(address: str, error: Exception) -> Unavailable:
-    from obstore import exceptions
-
     told = str(error)
     code = re.search(r"<Code>(.*?)</Code>(?:.*?<Message>(.*?)</Message>)?", told)
-    first = told.splitlines()[0] if told else type(error).__name__
-    said = f"{code[1]} ({code[2]})" if code is not None else re.sub(r" in [0-9.]+.?s(, after \d+ retries.*?)? +- ", ": ", first)
-    said = said[:400].rstrip(". ")
-    if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError | PermissionError):
-        advice = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the permissions of the directory."
-    elif NO_BUCKET in told:
-        said, advice = "the bucket does not exist", "Create it, or fix [engine.temporal] blobs."
-    elif address.startswith("file:"):
-        advice = "Check the directory and its disk."
-    else:
-        advice = "Check that it runs, and AWS_ENDPOINT_URL and AWS_REGION (AWS_ALLOW_HTTP=true for an address without TLS)."
-    return Unavailable(f"The object store {address} cannot be used: {said}.", code=CODE, advice=advice)
+    said = f"{code[1]} ({code[2]})" if code is not None else (told.splitlines() or [type(error).__name__])[0]
+    advice = (
+        "Check the directory, its permissions and its disk."
+        if address.startswith("file:")
+        else "Check that it runs and the bucket exists, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL and AWS_REGION "
+        "(AWS_ALLOW_HTTP=true for an address without TLS)."
+    )
+    return Unavailable(f"The object store {address} cannot be used: {said[:400].rstrip('. ')}.", code=CODE, advice=advice)

@@ -157,13 +157,6 @@ def is_busy(error: sqlite3.Error) -> bool:
     return code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-def damaged(path: Path, detail: str) -> Unavailable:
-    return unavailable(
-        f"{path} is damaged or not a database ({detail}).",
-        f"It is left untouched at {path}; move it aside (mv {path} {path}.damaged) and start again, or restore a copy.",
-    )
-
-
 def foreign(path: Path) -> Unavailable:
     return unavailable(
         f"{path} is a database of another program.",
@@ -171,39 +164,16 @@ def foreign(path: Path) -> Unavailable:
     )
 
 
-def replaced(path: Path) -> Unavailable:
-    return unavailable(
-        f"{path} was deleted or replaced while it was open; what is written now would be lost.",
-        "Put the file back, or stop every remit process of this project and start again.",
-    )
-
-
 def to_unavailable(error: Exception, path: Path) -> Unavailable:
-    """`Unavailable` with the meaning of `error` and advice."""
+    """`Unavailable` in SQLite's words, with advice."""
     if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
         return unavailable(f"The store at {path} is closed.", "Open it again.")
-    code = getattr(error, "sqlite_errorcode", None) or 0
-    kind = code & 0xFF
+    kind = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     if kind in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-        return damaged(path, str(error))
-    message, advice = _KINDS.get(kind, (f"could not be used ({error})", _USABLE))
-    return unavailable(f"{path} {message}.", advice.format(path=path, folder=path.parent))
-
-
-_USABLE = "Check that {path} is a file that you may read and write, and the disk of {folder}."
-_BUSY = "is locked by another process", "Try again; if it lasts, see which process uses it (fuser {path})."
-_KINDS = {
-    sqlite3.SQLITE_BUSY: _BUSY,
-    sqlite3.SQLITE_LOCKED: _BUSY,
-    sqlite3.SQLITE_FULL: (
-        "could not be written: the disk is full",
-        "Free some space on the disk of {folder}; this write was not kept, and the store continues when there is space.",
-    ),
-    sqlite3.SQLITE_READONLY: (
-        "cannot be written: the file or its file system is read-only",
-        "Make {path} and {folder} writable, or use another project folder.",
-    ),
-}
+        advice = f"It is left untouched at {path}; move it aside (mv {path} {path}.damaged) and start again, or restore a copy."
+    else:
+        advice = f"Nothing was written. Check the space and permissions of {path.parent}, and which process uses it (fuser {path})."
+    return unavailable(f"{path} cannot be used: {error}.", advice)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ write whose commit was cut off: rows written before are recognised and not repor
 import contextlib
 import logging
 import os
-import re
 import secrets
 import socket
 import threading
@@ -221,7 +220,7 @@ class PostgresStore(SqlStore):
     def _history_scans(self, query: HistoryQuery) -> list[tuple[str, tuple[Any, ...], str]]:
         if query.root_id is not None:
             return [(*scan, "") for scan in self._tree_scans(query.root_id)]
-        is_live = query.wanted is not None and LIVE.issuperset(query.wanted)
+        is_live = query.states and LIVE.issuperset(query.states)
         return [("settled_at IS NULL" if is_live else "TRUE", (), "")]
 
     # ---- connections
@@ -291,16 +290,9 @@ def describe_address(url: str, schema: str) -> str:
 
 def _to_unavailable(error: Exception, address: str) -> Unavailable:
     said = " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, psycopg.errors.InvalidPassword | psycopg.errors.InvalidAuthorizationSpecification) or "password" in said:
-        advice = "Set PGUSER and PGPASSWORD, or a password file (PGPASSFILE)."
-    elif re.search(r'database ".*" does not exist', said):
-        advice = "Create it (createdb NAME), or fix [store] url."
-    elif isinstance(error, psycopg.errors.InsufficientPrivilege):
+    advice = "Check that the server runs and the database exists (createdb NAME), and PGUSER and PGPASSWORD or PGPASSFILE."
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
         advice = "Let its user create the schema, or create it beforehand and grant all on it."
-    elif isinstance(error, psycopg.OperationalError | PoolTimeout):
-        advice = "Check that the server runs and can be reached; what was not written is tried again."
-    else:
-        advice = "Look at the server's log."
     return Unavailable(f"{address} cannot be used: {said}", code=CODE, advice=advice)
 
 

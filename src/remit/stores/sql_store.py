@@ -240,7 +240,7 @@ class SqlStore:
             f"{prefix}created_at<=?": query.until,
             f"{plus}root_id=?": query.root_id,
             f"{plus}agent=?": query.agent,
-            f"{plus}status {self.AMONG}": None if query.wanted is None else self._list([state.value for state in query.wanted]),
+            f"{plus}status {self.AMONG}": self._list([state.value for state in query.states]) if query.states else None,
             f"{plus}task_number=?": query.task_number,
             f"{plus}principal=?": query.principal,
             f"{plus}conversation=?": query.conversation,

@@ -8,16 +8,13 @@ import secrets
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 from remit.core.errors import Failed, Stopped
 from remit.system.beneath import Place, cannot, kind_of, leads_out, open_folder, open_regular, shown
 from remit.system.files import sync_folder, write_all
 
-_AT_FDCWD = -100
-_NOREPLACE = 1
-_EXCHANGE = 2
+_AT_FDCWD, _EXCHANGE = -100, 2
 _UNKNOWN = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM})
 """Errors of a kernel, file system or sandbox without the call."""
 
@@ -26,13 +23,21 @@ def exchange(one: Path, other: Path) -> bool:
     """Exchange the names of two files atomically. False: not supported; nothing was done.
 
     Raises `OSError`: `FileNotFoundError` if either is missing, EXDEV if they are on two disks."""
-    return _renamed(one, other, _EXCHANGE)
+    import ctypes
+
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:  # an older C library
+        return False
+    if call(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), ctypes.c_uint(_EXCHANGE)) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _UNKNOWN:
+        return False
+    raise OSError(code, os.strerror(code), str(one), None, str(other))
 
 
 def name_new(source: Path, target: Path) -> None:
     """Rename without overwriting: raises `FileExistsError`. On a disk without links, a file that appears meanwhile is lost."""
-    if _renamed(source, target, _NOREPLACE):
-        return
     try:
         os.link(source, target)
     except OSError as error:
@@ -43,42 +48,14 @@ def name_new(source: Path, target: Path) -> None:
         os.unlink(source)
 
 
-def _renamed(source: Path, target: Path, flags: int) -> bool:
-    call = _renameat2()
-    if call is None:
-        return False
-    if call(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), flags) == 0:
-        return True
-    import ctypes
-
-    code = ctypes.get_errno()
-    if code in _UNKNOWN:
-        return False
-    raise OSError(code, os.strerror(code), str(source), None, str(target))
-
-
-@cache
-def _renameat2() -> "Callable[..., int] | None":
-    import ctypes
-
-    try:
-        call = ctypes.CDLL(None, use_errno=True).renameat2
-    except AttributeError:  # an older C library
-        return None
-    call.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
-    call.restype = ctypes.c_int
-    found: Callable[..., int] = call
-    return found
-
-
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.remit-(?P<pid>\d+)-[0-9a-f]{8}\.tmp\Z", re.DOTALL)
 _NAME_BYTES = 255
-_ACCESS_LIST, _CAPABILITY = "system.posix_acl_access", "security.capability"
+_ACCESS_LIST = "system.posix_acl_access"
 
 
 def replace_file(place: Place, data: bytes | Callable[[int], None], stop: Callable[[], bool] = lambda: False) -> bool:
-    """Whether it is new. Permissions of the one before are kept, access lists and other attributes with them, its owner as far as we may;
-    but nothing stays setuid, as with any write, and no other user gains access. `data` may be what writes it to a descriptor.
+    """Whether it is new. Permissions of the one before are kept, and its owner as far as we may; but nothing stays setuid, as with any
+    write, and no other user gains access. Access lists are not kept. `data` may be what writes it to a descriptor.
 
     A hard link to it elsewhere keeps the old content: it is another name for the old file, and may be outside."""
     before = place.stat()
@@ -145,26 +122,12 @@ def _permit_as(place: Place, descriptor: int, before: os.stat_result) -> None:
             os.fchown(descriptor, -1, before.st_gid)
         except PermissionError:
             mode &= ~stat.S_IRWXG  # its group would change
-    held = _attributes(place)
     with contextlib.suppress(OSError):  # defaults that the folder gives to new files were not the old one's
         os.removexattr(descriptor, _ACCESS_LIST)
-    # With an access list, the group's bits are the maximum for everyone on the list.
-    os.fchmod(descriptor, mode & ~stat.S_IRWXG if _ACCESS_LIST in held else mode)
-    for name, value in held.items():
-        with contextlib.suppress(OSError):  # not permitted, or unsupported by the disk
-            os.setxattr(descriptor, name, value)
-
-
-def _attributes(place: Place) -> dict[str, bytes]:
-    """Attributes of the old file, without those that any write removes."""
-    held: dict[str, bytes] = {}
-    path = f"/proc/self/fd/{place.folder}/{place.name}"
     with contextlib.suppress(OSError):
-        for name in os.listxattr(path, follow_symlinks=False):
-            if name != _CAPABILITY:
-                with contextlib.suppress(OSError):
-                    held[name] = os.getxattr(path, name, follow_symlinks=False)
-    return held
+        if _ACCESS_LIST in os.listxattr(f"/proc/self/fd/{place.folder}/{place.name}", follow_symlinks=False):
+            mode &= ~stat.S_IRWXG  # then the group's bits are the maximum for everyone on the list
+    os.fchmod(descriptor, mode)
 
 
 def _temporary_name(name: str) -> str:
@@ -204,80 +167,60 @@ def remove_one(place: Place) -> RemovalReport:
     return RemovalReport(files=1, size_bytes=found.st_size)
 
 
-def remove_tree(place: Place, keep: Callable[[str], str | None], stop: Callable[[], bool]) -> RemovalReport:
-    """A folder with all its content. `keep`: why an entry of that name must be kept, or None; `stop`: whether to stop halfway."""
-    removal = _Removal(keep, stop)
-    if f"{os.readlink(f'/proc/self/fd/{place.folder}')}/{place.name}" in removal.mounts:
-        raise leads_out(place.asked, "is where something else is mounted", "Unmount it first; nothing was deleted.")
+def remove_tree(place: Place, stop: Callable[[], bool]) -> RemovalReport:
+    """A folder with all its content. `stop`: whether to stop halfway."""
+    removal = _Removal(stop)
     removal.remove(place.folder, place.name, place.path, 0)
     return removal.removed
 
 
 class _Removal:
-    def __init__(self, keep: Callable[[str], str | None], stop: Callable[[], bool]) -> None:
-        self._keep, self._stop = keep, stop
-        self.mounts = _mount_points()
+    def __init__(self, stop: Callable[[], bool]) -> None:
+        self._stop = stop
         self.removed = RemovalReport()
 
     def remove(self, folder: int, name: str, path: str, depth: int) -> None:
         """A folder in an open folder."""
         left = self.removed.left
         try:
+            if depth > DEEPEST:
+                raise OSError(errno.ELOOP, f"it is more than {DEEPEST} levels down")
             inner = open_folder(name, folder=folder)
-        except OSError as error:
-            self._leave(path, error)
-            return
-        try:
-            if depth > DEEPEST or os.readlink(f"/proc/self/fd/{inner}") in self.mounts:
-                self._leave(path, "something else is mounted there" if depth <= DEEPEST else f"it is more than {DEEPEST} levels down")
-                return
-            self._empty(inner, path, depth)
-        finally:
-            os.close(inner)
-        if self.removed.left == left:
             try:
+                if os.fstat(inner).st_dev != os.fstat(folder).st_dev:
+                    raise OSError(errno.EXDEV, "something else is mounted there")
+                self._empty(inner, path, depth)
+            finally:
+                os.close(inner)
+            if self.removed.left == left:
                 os.rmdir(name, dir_fd=folder)
                 self.removed.folders += 1
-            except OSError as error:
-                self._leave(path, error)
+        except OSError as error:
+            self._leave(path, error)
 
     def _empty(self, folder: int, path: str, depth: int) -> None:
-        try:
-            with os.scandir(folder) as entries:
-                found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-        except OSError as error:
-            self._leave(path, error)
-            return
+        with os.scandir(folder) as entries:
+            found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
         for name, is_folder in found:
-            if self._stop():
-                self._leave(f"{path}/{name}", "there was no time left")
-                return
-            if (why := self._keep(name)) is not None:
-                self._leave(f"{path}/{name}", why)
-            elif is_folder:
-                self.remove(folder, name, f"{path}/{name}", depth + 1)
-            else:
-                self._unlink(folder, name, f"{path}/{name}")
+            where = f"{path}/{name}"
+            try:
+                if self._stop():
+                    self._leave(where, OSError(errno.ETIME, "there was no time left"))
+                    return
+                if is_folder:
+                    self.remove(folder, name, where, depth + 1)
+                    continue
+                size = os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
+                os.unlink(name, dir_fd=folder)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                self._leave(where, error)
+                continue
+            self.removed.files += 1
+            self.removed.size_bytes += size
 
-    def _unlink(self, folder: int, name: str, path: str) -> None:
-        try:
-            size = os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
-            os.unlink(name, dir_fd=folder)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            self._leave(path, error)
-            return
-        self.removed.files += 1
-        self.removed.size_bytes += size
-
-    def _leave(self, path: str, why: str | OSError) -> None:
+    def _leave(self, path: str, why: OSError) -> None:
         self.removed.left += 1
         if len(self.removed.faults) < _FAULTS_KEPT:
-            self.removed.faults.append(f"{path}: {why if isinstance(why, str) else why.strerror}")
-
-
-def _mount_points() -> frozenset[str]:
-    with contextlib.suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        return frozenset(line.split(" ")[4].replace("\\040", " ") for line in file)
-    return frozenset()
+            self.removed.faults.append(f"{path}: {why.strerror}")

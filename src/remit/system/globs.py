@@ -142,14 +142,13 @@ def read_rules(text: str) -> list[Rule]:
 
 
 def below(rules: Iterable[Rule], folder: Sequence[str]) -> Iterator[Rule]:
-    """The same rules relative to a subfolder: `/src/gen` is `/gen` from `src`. Rules that cannot match there are omitted."""
+    """The same rules relative to a subfolder: `/src/gen` is `/gen` from `src`. Anchored rules that do not spell the folder out are
+    omitted."""
     for rule in rules:
-        if not rule.is_anchored:
+        if not rule.is_anchored or rule.parts[0] == "**":
             yield rule
-            continue
-        for parts in _rests(rule.parts, tuple(folder)):
-            if parts:
-                yield Rule(parts=parts, is_anchored=True, is_negated=rule.is_negated, folders_only=rule.folders_only)
+        elif rule.parts[: len(folder)] == tuple(folder) and len(rule.parts) > len(folder):
+            yield rule._replace(parts=rule.parts[len(folder) :])
 
 
 class Rules:
@@ -181,22 +180,6 @@ def _trimmed(line: str) -> str:
     """Without trailing blanks, except one that a backslash protects."""
     stripped = line.rstrip(" \t\r")
     return stripped + " " if stripped.endswith("\\") and len(stripped) < len(line.rstrip("\r")) else stripped
-
-
-def _rests(parts: tuple[str, ...], folder: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The rests of a pattern after it has matched down to `folder`: each once, however many `**` there are."""
-    here = {0}
-    for name in folder:
-        here = {step for position in here for step in _steps(parts, position, name)}
-    yield from (parts[position:] for position in sorted(here))
-
-
-def _steps(parts: tuple[str, ...], position: int, name: str) -> Iterator[int]:
-    if position < len(parts) and parts[position] == "**":
-        yield position
-        yield from _steps(parts, position + 1, name)
-    elif position < len(parts) and re.fullmatch(segment(parts[position]), name, re.DOTALL):
-        yield position + 1
 
 
 def _compiled(rule: Rule) -> re.Pattern[str]:

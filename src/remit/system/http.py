@@ -35,15 +35,8 @@ _UNFIT = re.compile(r"[\x00-\x20\x7f-\x9f\\]")
 _NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?)*")
 _NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)
 _SAFE = "!$&'()*+,;=:@/?%~-._[]"
-BAD_PORTS = frozenset(
-    {
-        0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109, 110, 111, 113,
-        115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465, 512, 513, 514, 515, 526, 530, 531, 532, 540, 548, 554, 556,
-        563, 587, 601, 636, 989, 990, 993, 995, 1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6379, 6566, 6665, 6666,
-        6667, 6668, 6669, 6679, 6697, 10080, 11211,
-    }
-)  # fmt: skip
-"""Ports that no browser opens (WHATWG), and two whose servers interpret an HTTP request as commands."""
+_SERVICE_PORTS = frozenset({2049, 3659, 4045, 4190, 5060, 5061, 6000, 6379, 6566, 6697, 10080, 11211, *range(6665, 6670)})
+"""Beside those below 1024: ports of servers that interpret an HTTP request as commands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +104,7 @@ def parse_target(url: str) -> Target:
         )
     host, address = _host(parts.netloc)
     port = _PORTS[parts.scheme] if port is None else port
-    if port in BAD_PORTS:
+    if port in _SERVICE_PORTS or (port < 1024 and port not in _PORTS.values()):
         raise Misused(f"Port {port} belongs to another protocol than HTTP.", advice="Fetch from a port where a web server answers.")
     path = quote(parts.path or "/", safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE)}" if parts.query else "")
     return Target(scheme=parts.scheme, host=host, port=port, path=path, address=address)
@@ -434,8 +427,6 @@ def _next(request: WebRequest, status: int, location: str, trail: Trail) -> WebR
 # ---- bodies
 
 ACCEPT_ENCODING = "gzip"
-MAX_GZIP_MEMBERS = 100
-"""Limits thousands of empty members, which would only cost time."""
 _PIECE_BYTES = 1 << 16
 _ANY_HEADER = 32 + zlib.MAX_WBITS
 """zlib recognises the header of gzip or of deflate."""
@@ -470,7 +461,6 @@ class Decompressor:
             raise BodyError(f"it is packed in a way that was not asked for ({', '.join(names)[:60]})")
         self._stream = zlib.decompressobj(_ANY_HEADER) if names else None
         self._is_begun = False
-        self._members = 1
 
     @property
     def is_complete(self) -> bool:
@@ -481,24 +471,16 @@ class Decompressor:
             yield data
             return
         self._is_begun = self._is_begun or data != b""
-        while data and not (self._stream.eof and not self._next_member(data)):
+        while data and not self._stream.eof:
             try:
                 piece = self._stream.decompress(data, _PIECE_BYTES)
             except zlib.error as error:
                 raise BodyError(f"it is packed in a way that could not be read ({error})") from None
-            data = self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
+            data = self._stream.unconsumed_tail
             if piece:
                 yield piece
-
-    def _next_member(self, data: bytes) -> bool:
-        """Whether another gzip member follows; anything else after the end is not part of the body."""
-        if data[:1] != b"\x1f":
-            return False
-        self._members += 1
-        if self._members > MAX_GZIP_MEMBERS:
-            raise BodyError(f"it is packed in more than {MAX_GZIP_MEMBERS} parts")
-        self._stream = zlib.decompressobj(_ANY_HEADER)
-        return True
+            if self._stream.unused_data[:1] == b"\x1f":
+                raise BodyError("it is packed in several parts")
 
     async def unpack(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """The bytes decompressed, in small pieces."""

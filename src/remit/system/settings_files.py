@@ -42,15 +42,19 @@ Layer = dict[Key, SourcedValue]
 ALIASES: Mapping[Key, Key] = {("serve", "doors"): ("serve", "apis")}
 """Other names of settings."""
 REMOVED: Mapping[Key, str] = {
+    ("signals", "content"): "spans carry no parameters and results; `remit show SESSION` has them",
+    ("signals", "metric_seconds"): "set OTEL_METRIC_EXPORT_INTERVAL (milliseconds)",
     ("serve", "client_ca"): "let a reverse proxy verify client certificates, and give each caller a token (`remit token new`)",
+    **dict.fromkeys((("serve", "tls_certificate"), ("serve", "tls_key")), "let a reverse proxy terminate TLS, and set serve.behind_proxy"),
+    **dict.fromkeys(
+        (("serve", "requests_per_second"), ("serve", "burst"), ("serve", "streams")), "let a reverse proxy limit requests and connections"
+    ),
+    ("models", "*", "tools"): "a local model calls tools if its chat template has them, and any other model does",
+    ("generate_on",): "delegate to the coding agent itself: remit delegate NAME task=…",
+    ("search", "seconds_between"): "requests to search providers are not spaced out any more",
     ("serve", "push_inside"): "A2A push notifications were removed, too; follow a task by its stream",
 }
 """Settings of earlier versions, with what to do instead."""
-REMOVED_VALUES: Mapping[tuple[Key, str], str] = {
-    (("serve", "http"), "unix"): "Write HOST:PORT, such as 127.0.0.1:7411. gRPC still listens on a Unix socket; a reverse proxy can "
-    "put HTTP on one"
-}
-"""Values of earlier versions, by setting and what they begin with up to a colon, with what to do instead."""
 
 
 def file_layers(trust: ProjectTrust) -> list[Layer]:
@@ -154,8 +158,8 @@ _ADDRESS = "an address, http://HOST:PORT/… without a name or password in it"
 _PATTERNS = {
     **dict.fromkeys(("key_variable", "brave_key_variable"), _VARIABLE),
     **dict.fromkeys(("url", "searxng_url", "public_url", "otlp_url"), _ADDRESS),
-    "grpc": "unix, unix:PATH or HOST:PORT",
-    "http": "HOST:PORT, such as 127.0.0.1:7411",
+    "grpc": "unix or HOST:PORT",
+    "http": "HOST:PORT, such as 127.0.0.1:7411 (a Unix socket: gRPC, or behind a reverse proxy)",
 }
 
 
@@ -176,10 +180,11 @@ def timeout_faults(limits: Mapping[str, TimeLimits], layer: Layer) -> list[str]:
 
 def _fault(found: dict[str, Any], layer: Layer) -> str:
     location = tuple(str(part) for part in found["loc"])
+    named = ("models", "*", *location[2:]) if location[0] == "models" else location
     source = _source(location, layer)
     if found["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        if location in REMOVED:
-            return f"{source}: this setting was removed. Delete it: {REMOVED[location]}"
+        if named in REMOVED:
+            return f"{source}: this setting was removed. Delete it: {REMOVED[named]}"
         allowed = _keys_at(location[:-1])
         close = get_close_matches(location[-1], allowed, n=1)
         if "key_variable" in allowed and is_secret_name(location[-1]):
@@ -196,8 +201,6 @@ def _fault(found: dict[str, Any], layer: Layer) -> str:
     elif found["type"] == "string_too_short":
         demand = "text that is not empty"
     elif found["type"] == "string_pattern_mismatch":
-        if (advice := REMOVED_VALUES.get((location, found["input"].partition(":")[0]))) is not None:
-            return f"{source}: {key} = {found['input']!r} was removed. {advice}"
         demand = _PATTERNS.get(location[-1], f"text of the form {found['ctx']['pattern']}")
     # A key in place of its variable's name, or a password in a URL, is not repeated on the screen.
     text = str(found["input"])
@@ -257,8 +260,6 @@ def _validate(layer: Layer) -> Settings:
     options: Any = {name: (kind, None) for name, kind in _types().items()}
     table = create_model("SettingsTable", __config__=ConfigDict(extra="forbid", protected_namespaces=()), **options)
     document = nested(layer)
-    if lists := [key for name, kind in _types().items() for key in _lists_for_tables(kind, document.get(name), (name,))]:
-        raise settings_error([f"{_source(key, layer)}: {'.'.join(key)} must be a table of keys, not a list" for key in lists])
     try:
         checked = table.model_validate(document)
     except ValidationError as error:
@@ -268,20 +269,6 @@ def _validate(layer: Layer) -> Settings:
     if faults:
         raise settings_error(faults)
     return settings_from(written, {".".join(key): said.source for key, said in layer.items()})
-
-
-def _lists_for_tables(kind: Any, value: Any, location: Key) -> list[Key]:
-    """Where a list is written for a table: pydantic would take its items for the keys, in their order."""
-    parts: dict[str, Any] = {}
-    if isinstance(value, list):
-        if isinstance(kind, type) and issubclass(kind, tuple):
-            return [location]
-        parts = {str(number): get_args(kind)[0] for number in range(len(value))} if get_origin(kind) is tuple else {}
-        value = {str(number): one for number, one in enumerate(value)}
-    elif isinstance(value, Mapping):
-        parts = {key: get_args(kind)[1] for key in value} if get_origin(kind) is abc.Mapping else {}
-        parts = get_type_hints(kind) if isinstance(kind, type) else parts
-    return [found for key, part in parts.items() for found in _lists_for_tables(part, value.get(key), (*location, key))]
 
 
 def describe(settings: Settings) -> list[tuple[str, Any, str]]:

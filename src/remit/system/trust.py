@@ -55,29 +55,13 @@ EFFECTS = {
     "flow": "runs agents in turn",
     "policy": "replaces the default policy",
 }
-_VERBS = {
-    "agents": "declares an agent",
-    "models": "sends prompts to a model",
-    "model": "sends prompts to a model",
-    "prices": "sets prices, by which budgets are counted",
-    "search": "sends searches",
-    "signals": "sends telemetry",
-    "serve": "opens the project to callers",
-    "policy_mode": "decides whether the policy is enforced",
-    "accept_in": "decides whether acceptance commands run in the sandbox",
-    "accept_env": "passes variables to acceptance commands",
-    "accept_read": "shows files to acceptance commands",
-    "store": "keeps the record on a server",
-    "engine": "hands work to a server and its workers",
-    "workspace": "runs commands in worktrees, and copies or links files into them",
-}
 _NAME_LINE = re.compile(r"^name:[ \t]*[\"']?([\w.-]+)", re.MULTILINE)
 _WORD = re.compile(r"[\w./@+-]+")
 _BOUNDARY = re.compile(r"^---[ \t]*$", re.MULTILINE)
 """Delimits the front matter of an agent file, as in `agents.agent_files`."""
 DECLINED = "declined"
 """Among approvals: the hash of what the person declined."""
-_FILE_KEYS = frozenset({"ca_file", "tls_certificate", "tls_key"})
+_FILE_KEYS = frozenset({"ca_file"})
 """Settings that name a file of trusted certificates."""
 _SHIM_FILES = (".tool-versions", ".volta/hooks.json")
 """Files by which version managers choose a program."""
@@ -107,7 +91,6 @@ VENDOR_FILES: Mapping[str, tuple[str, ...]] = {
 }
 """Project files by which each coding agent starts programs, without asking if no person is at its terminal."""
 MAX_FILES = 1000
-MAX_FOLDERS = 500
 MAX_BYTES = 1024 * 1024
 MAX_SECONDS = 5.0
 LOCK_SECONDS = 10.0
@@ -351,7 +334,7 @@ def _setting_items(file: str, table: Mapping[str, Any], root: Path) -> Iterator[
             [sorted((key, json.dumps(value, default=str, sort_keys=True)) for key, value in found.items()), sorted(references.items())]
         )
         lines = [_without_secrets(line) if first[0] == "agents" else redact_text(line) for line in lines]
-        effect = one_line(f"{_VERBS.get(first[0], 'sets')}: {', '.join(lines)}")
+        effect = one_line(f"{'declares an agent' if first[0] == 'agents' else 'sets'}: {', '.join(lines)}")
         text, digest = "\n".join(lines) + "\n", digest_of(canonical.encode())
         yield TrustItem(kind=kind, name=name, digest=digest, effect=effect, text=text, covers_files=bool(references))
 
@@ -461,8 +444,8 @@ def _relative(path: Path, root: Path) -> str:
 def _files(root: Path, folder: str, endings: tuple[str, ...], end: float) -> Iterator[str]:
     """Their paths in the project, by name, as many as are ever loaded: a clone may contain a whole disk."""
     found, is_deep = 0, not folder.startswith(".remit/")
-    for number, (place, below, names) in enumerate(walk(f"{root}/{folder}")):
-        if number >= MAX_FOLDERS or time.monotonic() > end:
+    for place, below, names in walk(f"{root}/{folder}"):
+        if time.monotonic() > end:
             return
         below[:] = below if is_deep else []
         for name in names:

@@ -1,34 +1,27 @@
-"""Test support for your agents and stores: scripted agents and models, clocks, and the conformance
-suite of stores.
-
-`STORE_CHECKS` run over every store of remit, and can be run over yours. Needs no test framework."""
+"""Test support for your agents: scripted agents and models. Needs no test framework."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from remit.testing.clock import JumpingClock, ManualClock
     from remit.testing.load import load_agents
     from remit.testing.models.request import ModelRequest, valid_return
     from remit.testing.models.server import ScriptedModels
     from remit.testing.models.turns import Call, Cut, Drip, Fail, Garbled, Reply, Say, Silence, Stray, Think, Usage
     from remit.testing.models.turns import Turn as ModelTurn
     from remit.testing.scripted import Scripted, Turn, answer, fail, hand_on, hang, say, wait
-    from remit.testing.store_suite import STORE_CHECKS
 
 __all__ = [
-    "STORE_CHECKS", "Call", "Cut", "Drip", "Fail", "Garbled", "JumpingClock", "ManualClock", "ModelRequest",
+    "Call", "Cut", "Drip", "Fail", "Garbled", "ModelRequest",
     "ModelTurn", "Reply", "Say", "Scripted", "ScriptedModels", "Silence", "Stray", "Think", "Turn", "Usage", "answer", "fail",
     "hand_on", "hang", "load_agents", "say", "valid_return", "wait",
 ]  # fmt: skip
 _PUBLIC = {
-    "remit.testing.clock": "JumpingClock ManualClock",
     "remit.testing.load": "load_agents",
     "remit.testing.models.request": "ModelRequest valid_return",
     "remit.testing.models.server": "ScriptedModels",
     "remit.testing.models.turns": "Call Cut Drip Fail Garbled Reply Say Silence Stray Think Usage Turn=ModelTurn",
     "remit.testing.scripted": "Scripted Turn answer fail hand_on hang say wait",
-    "remit.testing.store_suite": "STORE_CHECKS",
 }
 _HOME_OF = {
     public or own: (module, own) for module, names in _PUBLIC.items() for own, _, public in (name.partition("=") for name in names.split())

@@ -1,11 +1,10 @@
-"""The A2A API through the a2a-sdk's client, over any of its three bindings, configured by the served agent card."""
+"""The A2A API through the a2a-sdk's client, over both bindings, configured by the served agent card."""
 
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-import grpc.aio
 import httpx
 from a2a.client import Client, ClientCallContext, ClientConfig, ClientFactory
 from a2a.client.card_resolver import A2ACardResolver
@@ -30,7 +29,6 @@ from support.apis.client import ApiFault, Page, Said, Seen, Standing
 from support.apis.traits import A2A
 from support.protobuf import dict_of, json_of, struct_of, value_of
 
-GRPC_BYTES = 16 * 1024 * 1024
 EXTENSION = "https://remit.dev/extensions/delegation/v1"
 
 
@@ -106,18 +104,14 @@ async def sdk_client(
     headers = {"Authorization": f"Bearer {token}"}
     http = await closing.enter_async_context(httpx.AsyncClient(headers=headers, timeout=30, verify=url.startswith("https:")))
     card = await A2ACardResolver(http, url).get_agent_card()
-    config = ClientConfig(streaming=streaming, httpx_client=http, grpc_channel_factory=_channel, supported_protocol_bindings=[binding])
+    config = ClientConfig(streaming=streaming, httpx_client=http, supported_protocol_bindings=[binding])
     client = ClientFactory(config).create(card, [_Along(token, is_remit)])
     closing.push_async_callback(client.close)
     return client
 
 
-def _channel(address: str) -> Any:
-    return grpc.aio.insecure_channel(address, options=[("grpc.max_receive_message_length", GRPC_BYTES)])
-
-
 class _Along(ClientCallInterceptor):
-    """Metadata for every call: the token (also over gRPC, where HTTP client headers do not apply) and the supported extensions."""
+    """Metadata for every call: the token and the supported extensions."""
 
     def __init__(self, token: str, is_remit: bool) -> None:
         self._sent = {"authorization": f"Bearer {token}"} | ({"A2A-Extensions": EXTENSION} if is_remit else {})
@@ -178,9 +172,4 @@ def _faults_translated() -> Any:
 
 
 def _code(error: A2AError) -> str | None:
-    """The SDK's client exposes the error data, except over gRPC, where the call's trailers contain it."""
-    if isinstance(error.data, Mapping) and "code" in error.data:
-        return str(error.data["code"])
-    cause = error.__cause__
-    found = dict(cause.trailing_metadata() or ()).get("remit-code") if isinstance(cause, grpc.aio.AioRpcError) else None
-    return None if found is None else str(found)
+    return str(error.data["code"]) if isinstance(error.data, Mapping) and "code" in error.data else None

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from remit.builtin.researcher.passages import Document
 from remit.builtin.researcher.relevance import Index, Words
-from remit.builtin.researcher.reports import Citations, Finding, Result, check_statements, research_report
+from remit.builtin.researcher.reports import Citations, Result, check_statements, research_report
 
 WORDS = ["heron", "keeps", "the", "queue", "in", "memory", "3.5", "e.g.", "`a_b`", "**bold**", "a|b", "Ärger", "“quoted”", "x = (1)", "…"]
 MARKS = ["", "", "", "# ", "## ", "- ", "> ", "// ", "/* ", " * ", "    ", "| ", '"""', "1. ", "def f(): ", "MAX_QUEUE = "]
@@ -32,17 +32,18 @@ def test_each_quotation_is_in_its_source_and_inert_in_the_report(documents: list
     words, citations = Words(), Citations()
     index = Index(documents, words)
     ranked = index.choose(index.rank(words.parts(question)[0]), 8)
-    quotes = [(citations.cite(one.passage), one) for one in ranked]
-    for citation, _ in quotes:
+    for one in ranked:
+        citations.cite(one.passage)
+    for citation in citations:
         passage = citation.passage
         lines = passage.document.text.split("\n")[passage.line - 1 : passage.end_line]
         assert " ".join("\n".join(lines).split()).startswith(" ".join(passage.text.split()))
         assert 1 <= passage.line <= passage.end_line
-    result = Result(query=question, findings=[Finding(question=question, quotes=quotes)], citations=citations)
+    result = Result(query=question, citations=citations)
     searched = {"places": [], "filesListed": 0, "depth": 1, "maxDepth": 1, "children": 0}
     lists = dict.fromkeys(("queries", "webQueries", "files", "pages", "failures"), ())
     report = research_report(result, searched | lists)
-    assert all(f"[{citation.number}]" in report for citation, _ in quotes)
+    assert all(f"[{citation.number}]" in report for citation in citations)
     assert not {"\x1b", "\u202e", "\x0c"} & set(report)
 
 

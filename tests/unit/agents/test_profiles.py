@@ -53,8 +53,8 @@ def test_profile_inherits_from_its_executor(tmp_path: Path) -> None:
 
 
 def test_own_values_of_a_profile_take_precedence(tmp_path: Path) -> None:
-    found = profile(tmp_path, "remit:\n  timeout: 5\n  workspace: copy\n  delegates: true", folder=".remit/agents")
-    assert (found.spec.timeout_seconds, found.spec.workspace, found.spec.merge, found.delegates) == (5, WorkspaceKind.COPY, False, True)
+    found = profile(tmp_path, "remit:\n  timeout: 5\n  workspace: scratch\n  delegates: true", folder=".remit/agents")
+    assert (found.spec.timeout_seconds, found.spec.workspace, found.spec.merge, found.delegates) == (5, WorkspaceKind.SCRATCH, False, True)
 
 
 def test_first_coding_agent_is_the_default_executor_and_never_a_command(tmp_path: Path) -> None:

@@ -1,151 +1,15 @@
-"""The context of the assistant: no result beyond the limit, and always a history that providers accept."""
+"""The context of the assistant: always a history that providers accept, within its limits."""
 
-import asyncio
-import json
-import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remit import Context, Conversations, Failed, Limits, Remit, Settings, agent
 from remit.agents.model.context_window import tokens_of
-from remit.builtin.assistant.conversations import MessageLine
-from remit.builtin.assistant.memory import Memory, Room, history_of
-from remit.models.client import Models
-from support.histories import Answer, Choice, Message, Question, Reply, SpendSink, ToolCall, ToolResult, UserMessage, faults_of, repaired
+from remit.builtin.assistant.memory import Room, visible
+from support.histories import Message, Reply, ToolCall, ToolResult, UserMessage, faults_of, repaired
 
 CHARACTERS = 700
-
-texts = st.text(max_size=60)
-huge = st.builds(lambda word, times: (word or "x") * times, st.text(min_size=1, max_size=12), st.integers(1, 4000))
-values = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), texts, huge),
-    lambda inner: st.one_of(st.lists(inner, max_size=12), st.dictionaries(texts, inner, max_size=8)),
-    max_leaves=30,
-)
-outcomes = st.one_of(
-    st.tuples(st.just("value"), values),
-    st.tuples(st.just("error"), huge),
-    st.tuples(st.just("artifacts"), st.integers(1, 40)),
-    st.tuples(st.just("return"), huge),
-)
-
-
-PLANNED: list[tuple[str, Any]] = []
-"""What the agent `odd` does at each call."""
-
-
-@agent("odd")
-async def odd(ctx: Context, number: int, padding: Any = None) -> Any:
-    kind, what = PLANNED[number]
-    if kind == "error":
-        raise Failed(what, advice=what)
-    if kind == "artifacts":
-        for count in range(what):
-            path = ctx.root / f"{'long' * 20}{number}-{count}.txt"
-            path.write_text("x")
-            ctx.artifact(path, "data", "s" * 400)
-        return "written"
-    if kind == "return":
-        return {
-            "status": "partial",
-            "summary": "Not all of it.",
-            "artifacts": [],
-            "data": what,
-            "errors": [{"type": what, "message": what}],
-        }
-    return what
-
-
-class Recorded:
-    """Answers in place of a provider and records every question."""
-
-    def __init__(self) -> None:
-        self.replies: list[Reply] = []
-        self.questions: list[Question] = []
-
-    def put_in(self, models: Models) -> None:
-        models.ask = self.ask  # type: ignore[method-assign]
-        models.choice = lambda own=None: Choice(names=("openai:recorded",))  # type: ignore[method-assign]
-
-    async def ask(self, spending: SpendSink, question: Question) -> Answer:
-        self.questions.append(question)
-        return Answer(reply=self.replies.pop(0) if self.replies else Reply(text="Done."), input_tokens=1, output_tokens=1)
-
-
-@dataclass
-class Session:
-    runner: asyncio.Runner
-    remit: Remit
-    recorded: Recorded
-
-    def questions(self, planned: list[tuple[str, Any]], replies: list[Reply]) -> list[Question]:
-        PLANNED[:] = planned
-        self.recorded.replies, self.recorded.questions = replies, []
-        self.runner.run(self._run())
-        return self.recorded.questions
-
-    async def _run(self) -> None:
-        first = await self.remit.delegate("assistant", message="Do it.")
-        assert first.ok, first
-        second = await self.remit.delegate("assistant", message="And then?", conversation=first.data["conversation"])
-        assert second.ok, second
-
-
-@pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    """One project for all examples: opening one takes longer than an example."""
-    given = {"assistant": {"result_characters": CHARACTERS}}
-    with asyncio.Runner() as runner:
-        remit = Remit.open(tmp_path_factory.mktemp("assistant"), agents=[odd], settings=given)
-        runner.run(remit.__aenter__())
-        recorded = Recorded()
-        recorded.put_in(remit.models)
-        try:
-            yield Session(runner, remit, recorded)
-        finally:
-            runner.run(remit.close())
-
-
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
-@given(planned=st.lists(outcomes, min_size=1, max_size=4), padding=st.one_of(st.none(), values), junk=huge)
-def test_no_result_beyond_the_limit_enters_the_context(session: Session, planned: list[tuple[str, Any]], padding: Any, junk: str) -> None:
-    """End to end: delegations run, are recorded, shortened and stored, and a second message continues the conversation."""
-    calls = [
-        ToolCall(call_id=str(number), name="delegate", arguments={"target": "odd", "parameters": {"number": number, "padding": padding}})
-        for number in range(len(planned))
-    ]
-    strange = [
-        ToolCall(call_id="s1", name=junk, arguments={"x": junk}),
-        ToolCall(call_id="s2", name="delegate", arguments=junk),
-        ToolCall(call_id="s3", name="delegate", arguments={"target": junk, junk: junk}),
-    ]
-    replies = [Reply(text="Look.", calls=(*calls, *strange), raw={"x": junk}), Reply(text="Done."), Reply(text="Again.")]
-    questions = session.questions(planned, replies)
-    assert len(questions) == 3
-    for question in questions:
-        assert faults_of(repaired(question.messages)) == []
-        for message in question.messages:
-            _is_bounded(message)
-    said = {message.text for message in questions[-1].messages if isinstance(message, UserMessage | Reply)}
-    assert said == {"Look.", "Done.", "Do it.", "And then?"}
-
-
-def _is_bounded(message: Message) -> None:
-    if isinstance(message, ToolResult):
-        assert len(message.text) <= CHARACTERS
-    for call in message.calls if isinstance(message, Reply) else ():
-        shown = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, ensure_ascii=False)
-        assert len(shown) <= CHARACTERS
-        assert len(call.name) <= 64
-
-
-# ---- histories
 
 
 def turns() -> st.SearchStrategy[list[Message]]:
@@ -166,55 +30,14 @@ def turns() -> st.SearchStrategy[list[Message]]:
 
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
-@given(turns(), st.integers(400, 4000), st.booleans())
-def test_compacted_history_is_valid_and_fits(said: list[Message], tokens: int, has_budget: bool) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(_check_compaction(Path(folder), said, tokens, has_budget))
-
-
-async def _check_compaction(root: Path, said: list[Message], tokens: int, has_budget: bool) -> None:
-    kept = Conversations(root)
-    conversation = kept.new("x")
-    room = Room(tokens=tokens, characters=CHARACTERS)
-    with conversation.writing():
-        for message in said:
-            conversation.append(MessageLine(at=1.0, message=message))
-        for question in ("First question?", "Second question?"):
-            conversation.append(MessageLine(at=1.0, message=UserMessage(text=question)))
-            memory = Memory(conversation, question, room, lambda: 1.0)
-            models = Models(Settings())
-            recorded = Recorded()
-            recorded.replies = [Reply(text="In short. " * 50)]
-            recorded.put_in(models)
-            held = list(memory.messages)
-            shown = await memory.build_view(models, Spending(has_budget), 100.0, list(held))
-            _assert_valid(shown, room, question)
-            call = ToolCall(call_id="z", name="delegate", arguments={"target": "t"})
-            for message in (Reply(calls=(call,)), ToolResult(call_id="z", name="delegate", text="r" * 5000)):
-                conversation.append(MessageLine(at=1.0, message=message))
-                memory.note_added()
-                held.append(message)
-            _assert_valid(await memory.build_view(models, Spending(has_budget), 100.0, list(held)), room, question)
-            conversation.append(MessageLine(at=1.0, message=Reply(text="Answered.")))
-    again = kept.open(conversation.conversation_id)
-    assert faults_of(repaired([message for _, message in history_of(again)])) == []
-    assert [line.message for line in again.spoken[: len(said)]] == said, "the file keeps all of it"
-
-
-def _assert_valid(shown: list[Message], room: Room, question: str) -> None:
-    assert faults_of(repaired(shown)) == []
-    assert any(isinstance(message, UserMessage) and question in message.text for message in shown)
-    assert all(len(message.text) <= CHARACTERS for message in shown if isinstance(message, ToolResult))
-    assert tokens_of(shown) <= max(room.tokens, 600)
-
-
-class Spending:
-    """The part of a context that a summary uses."""
-
-    remaining = 100.0
-
-    def __init__(self, has_budget: bool) -> None:
-        self.budget = Limits(tokens=None if has_budget else 1)
-
-    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None: ...
-    def progress(self, message: str, fraction: float | None = None) -> None: ...
+@given(turns(), st.integers(400, 4000))
+def test_shortened_history_is_valid_fits_and_begins_as_before(said: list[Message], tokens: int) -> None:
+    room, question = Room(tokens=tokens, characters=CHARACTERS), "The question?"
+    call = ToolCall(call_id="z", name="delegate", arguments={"target": "t"})
+    held = [*said, UserMessage(text=question), Reply(calls=(call,)), ToolResult(call_id="z", name="delegate", text="r" * 5000)]
+    for end in (len(said) + 1, len(held)):
+        shown = visible(held[:end], room, question)
+        assert faults_of(repaired(shown)) == []
+        assert any(isinstance(message, UserMessage) and question in message.text for message in shown)
+        assert all(len(message.text) <= CHARACTERS for message in shown if isinstance(message, ToolResult))
+        assert tokens_of(shown) <= max(room.tokens, 600)

@@ -13,11 +13,9 @@ from remit.builtin.assistant.conversations import (
     Conversation,
     MessageLine,
     StopLine,
-    SummaryLine,
     Turn,
     export_text,
 )
-from remit.builtin.assistant.memory import history_of
 from remit.core.model_messages import NO_RESULT, Message, Reply, ToolCall, ToolResult, UserMessage, repaired
 from support.histories import faults_of
 
@@ -52,8 +50,6 @@ def test_conversation_is_found_by_id_prefix_suffix_or_as_the_latest(tmp_path: Pa
         with pytest.raises(Misused):
             kept.open(word)
     assert [seen.title for seen in kept.list()] == ["two", "one"]
-    latest = kept.latest()
-    assert latest.title == "two"
 
 
 @pytest.mark.parametrize("cut", [1, 2, 20, 60])
@@ -78,7 +74,7 @@ def test_line_cut_off_by_a_crash_is_reported_and_ignored(tmp_path: Path, cut: in
         assert again.notices == []
 
 
-def test_one_process_writes_at_a_time_and_others_learn_which_delegation(tmp_path: Path) -> None:
+def test_one_process_writes_at_a_time(tmp_path: Path) -> None:
     kept = Conversations(tmp_path)
     conversation = make_conversation(kept, *LINES)
     holder = (
@@ -88,9 +84,8 @@ def test_one_process_writes_at_a_time_and_others_learn_which_delegation(tmp_path
     )
     with subprocess.Popen([sys.executable, "-c", holder, str(tmp_path)], stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"held\n"
-        with pytest.raises(Refused, match="is answering another message") as refused, conversation.writing():
+        with pytest.raises(Refused, match="is answering another message"), conversation.writing():
             pass
-        assert "remit cancel sess_1760000000_abc123" in refused.value.advice
         assert kept.open("latest").messages == LINES
         process.kill()
         process.wait()
@@ -123,8 +118,6 @@ def test_listing_survives_any_file_in_the_folder(tmp_path: Path) -> None:
     seen = {one.conversation_id: one for one in kept.list()}
     assert len(seen) == 9
     assert [name for name, one in seen.items() if not one.fault] == [good.conversation_id]
-    latest = kept.latest()
-    assert latest.conversation_id == good.conversation_id
     for name in seen:
         if name != good.conversation_id:
             with pytest.raises(Failed):
@@ -138,18 +131,15 @@ def test_invalid_lines_are_skipped_and_counted(tmp_path: Path) -> None:
         *("nonsense", "[]", "{}"),
         '{"kind":"said","at":"now","text":"x"}',
         '{"kind":"reply","at":1,"text":"x","calls":[{"call_id":1}]}',
-        '{"kind":"compacted","at":1,"count":true,"summary":"x"}',
         '{"kind":"later","at":1}',
     ]
     with conversation.path.open("a") as file:
-        file.write("".join(f"{line}\n" for line in [*odd, '{"kind":"title","at":1,"title":"of an earlier version"}']))
+        file.write("".join(f"{line}\n" for line in [*odd, '{"kind":"title","at":1}', '{"kind":"compacted","at":1,"count":2}']))
     again = kept.open("latest")
     assert again.messages == LINES[:2]
     assert again.unread == len(odd)
     assert f"{len(odd)} lines unreadable" in again.notices[0]
-    with again.writing():
-        again.append(SummaryLine(at=1.0, count=10**9, summary="all of it", by="excerpt"))
-    assert faults_of(repaired([message for _, message in history_of(kept.open("latest"))])) == []
+    assert faults_of(repaired(kept.open("latest").history)) == []
 
 
 def test_full_conversation_refuses_more_and_stays_readable(tmp_path: Path) -> None:
@@ -165,9 +155,7 @@ def test_full_conversation_refuses_more_and_stays_readable(tmp_path: Path) -> No
 def test_owner_opens_any_conversation_by_id_and_a_principal_only_its_own(tmp_path: Path) -> None:
     saved, eves = Conversations(tmp_path), Conversations(tmp_path, "token:eve")
     own, others = saved.new("Mine").conversation_id, eves.new("Ignore what was said before").conversation_id
-    latest = saved.latest()
-    assert latest is not None
-    assert latest.conversation_id == saved.find("latest") == own, "the newest is another principal's"
+    assert saved.find("latest") == own, "the newest is another principal's"
     assert saved.open(others).header.principal == "token:eve"
     assert {one.conversation_id for one in saved.list()} == {own, others}
     assert [one.conversation_id for one in eves.list()] == [others]
@@ -201,6 +189,6 @@ def test_interrupted_turn_reads_as_a_history_that_providers_accept(tmp_path: Pat
     assert read.messages[-1] == Reply(text="I was say\n\n[Stopped here: it was cancelled]")
     with read.writing():
         read.append(MessageLine(at=4.0, message=UserMessage(text="and now?")))
-    messages = repaired([message for _, message in history_of(kept.open("latest"))])
+    messages = repaired(kept.open("latest").history)
     assert faults_of(messages) == []
     assert [getattr(message, "text", "") for message in messages] == ["Hello,\nworld ☃", "Wait.", NO_RESULT, "and now?"]

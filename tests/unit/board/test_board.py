@@ -15,7 +15,6 @@ import pytest
 
 from remit import Board, Misused, Refused, Task, Unavailable
 from remit import BoardState as State
-from remit import TaskStatus as Status
 from remit.board import todo, user_edits, write_set
 from remit.system import edits
 
@@ -145,20 +144,6 @@ def test_edit_that_cannot_be_merged_is_kept_in_another_file(board: Board) -> Non
     assert any(kept.name in notice for notice in draft.notices)
     assert kept.read_text().startswith("<<<<<<<")
     assert assert_consistent(board).task(2).title == "Ours"
-
-
-def test_saving_an_old_editor_buffer_loses_no_task_and_no_edit(board: Board) -> None:
-    buffer = board.todo_path.read_text()
-    with board.change() as draft:
-        draft.state = draft.state.with_task(Task(number=4, title="Of a command", slug="of_a_command"))
-    with board.change() as draft:
-        draft.state = draft.state.with_task(draft.state.task(1).moved(Status.RESEARCHING, at=draft.at))
-    save_in_place(board.todo_path, buffer.replace("Text 3.", "My words.").replace("## Low", "### Mine\n\n## Low"))
-    with board.change():
-        pass
-    state = assert_consistent(board)
-    assert (state.task(1).status, state.task(3).description) == (Status.RESEARCHING, "My words.")
-    assert [state.task(4).title, state.task(5).title] == ["Of a command", "Mine"]
 
 
 def test_half_written_todo_is_read_once_it_is_complete(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from remit.board.todo import draw
 from remit.board.todo_merge import MergeResult, merge
 
 AT = "2026-01-02T03:04:05Z"
-FENCED = "New words\n\n```md\n---\n### 9. x\n```\n\n<!--\n## Low Priority\n---\n-->\nlast"
 
 
 def board(*tasks: Task, **more: object) -> State:
@@ -66,9 +65,8 @@ EFFORT = "- **Effort**: 1 hour"
         (EFFORT, f"{EFFORT}\n- **Started**: 2026-01-31\n{EFFORT} more", 2, {"started": "2026-01-31", "lines": (f"{EFFORT} more",)}),
         (EFFORT, f"{EFFORT}\n- **Owner**: Ann\n  with Bob\nfree words", 2, {"lines": ("- **Owner**: Ann", "  with Bob", "free words")}),
         ("First words.", "First\n```python\nprint()", 1, {"description": "First\n```python\nprint()"}),  # an unclosed fence
-        ("Second words.", FENCED, 2, {"description": FENCED}),
     ],
-    ids=range(10),
+    ids=range(9),
 )
 def test_edit_is_merged_into_the_task(old: str, new: str, number: int, expected: dict[str, object]) -> None:
     merged = edit(board(), (old, new))
@@ -148,9 +146,7 @@ def test_new_tasks_get_free_numbers() -> None:
     assert merged.state.next_number == 20
 
 
-@pytest.mark.parametrize(
-    "heading", ["### 20. Two", "### 2: Two", "### Task 2 - Two", "### #2. Two", "### 2.Two", "### 2) Two", "### Two", "###   002. Two"]
-)
+@pytest.mark.parametrize("heading", ["### 20. Two", "### 2.Two", "### 2) Two", "### Two", "###   002. Two"])
 def test_task_is_recognized_by_its_heading_in_many_spellings(heading: str) -> None:
     merged = edit(board(), ("### 2. Two", heading))
     assert merged.state.tasks == board().tasks

@@ -18,7 +18,7 @@ def test_emitted_spelling_resolves_to_its_own_name(names: list[str]) -> None:
 
 
 def test_name_in_both_spellings_is_refused() -> None:
-    with pytest.raises(Misused, match="max_depth is given twice, as maxDepth and as max_depth") as caught:
+    with pytest.raises(Misused, match="max_depth is given twice, also as maxDepth") as caught:
         declared_names({"maxDepth": 1, "max_depth": 2}, ["max_depth"], "it")
     assert caught.value.code == "INVALID_PARAMETERS"
 

@@ -1,13 +1,11 @@
-"""Lifecycle events: starts and ends of delegations, for listeners and iterators."""
+"""Lifecycle events: starts and ends of delegations, for listeners."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remit import ErrorInfo, LifecycleEvent, LifecycleKind, Misused, Remit, agent
-from remit.runtime.lifecycle import LifecycleEvents
 
 
 @agent("shelf.look")
@@ -55,20 +53,6 @@ async def test_failing_listener_affects_no_one_else(tmp_path: Path) -> None:
         remit.on_event(heard.append)
         assert (await remit.delegate("shelf.look")).ok
     assert len(heard) == 2
-
-
-async def test_iterator_yields_events_in_order_and_ends_with_the_remit(tmp_path: Path) -> None:
-    async with Remit.open(tmp_path, agents=[look]) as remit:
-        events = remit.lifecycle_events()
-        await asyncio.gather(*(remit.delegate("shelf.look") for _ in range(3)))
-        reading = asyncio.ensure_future(_all(events))
-    found = await asyncio.wait_for(reading, 5)
-    assert len(found) == 6
-    assert events.lost == 0
-
-
-async def _all(events: LifecycleEvents) -> list[LifecycleEvent]:
-    return [one async for one in events]
 
 
 async def test_metrics_are_computed_from_the_record(tmp_path: Path) -> None:

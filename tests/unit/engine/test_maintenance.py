@@ -7,7 +7,8 @@ import pytest
 
 from remit import Context, Remit, agent
 from remit.engines.embedded import maintenance
-from remit.testing import JumpingClock, Scripted, hang
+from remit.testing import Scripted, hang
+from support.clocks import JumpingClock
 
 HOUR = 3600.0
 DAY = 24 * HOUR

@@ -54,8 +54,3 @@ def twins(draw: st.DrawFn) -> tuple[str, str]:
 def test_messages_that_differ_only_in_details_are_grouped(messages: tuple[str, str]) -> None:
     left, right = messages
     assert normalize_message(left) == normalize_message(right)
-
-
-@given(st.one_of(st.text(max_size=60), st.text("a1 '\"/.`-x:<>_0\n", max_size=60), twins().map(lambda pair: "".join(pair))))
-def test_normalization_is_idempotent(message: str) -> None:
-    assert normalize_message(normalize_message(message)) == normalize_message(message)

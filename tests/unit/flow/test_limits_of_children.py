@@ -12,7 +12,8 @@ from remit.core.budget import effective_deadline
 from remit.core.routing import DEFAULT_TABLE
 from remit.runtime.accept import accept
 from remit.runtime.deps import Rules, RuntimeDeps, Submission, TreeFacts
-from remit.testing import ManualClock, Scripted
+from remit.testing import Scripted
+from support.clocks import ManualClock
 from support.error_codes import CODES
 
 amounts = st.none() | st.integers(0, 50)

@@ -1,4 +1,4 @@
-"""Authentication: accepted and refused credentials, rate limits, and tokens at rest."""
+"""Authentication: accepted and refused credentials, and tokens at rest."""
 
 import json
 import stat
@@ -11,12 +11,10 @@ import pytest
 from remit import Clock, Misused, Refused, Unavailable
 from remit.core.jsonable import clean_text
 from remit.core.redaction import redact_text, redact_value
-from remit.core.settings import ServeSettings
 from remit.server.authenticator import (
     NOTES_BURST,
     Authenticator,
     Credentials,
-    RateLimited,
 )
 from remit.server.tokens import OWNER, Grants, LocalToken, Permission, Tokens, local_token, new_secret
 
@@ -41,9 +39,7 @@ def notes() -> list[Any]:
 
 @pytest.fixture
 def authenticator(tmp_path: Path, time: Time, notes: list[Any]) -> Authenticator:
-    made = Authenticator(
-        tmp_path, ServeSettings(requests_per_second=10, burst=5, streams=2), audit=notes.append, clock=Clock(monotonic=time, wall=time)
-    )
+    made = Authenticator(tmp_path, audit=notes.append, clock=Clock(monotonic=time, wall=time))
     made.open()
     return made
 
@@ -102,21 +98,6 @@ def test_flood_of_wrong_tokens_fills_no_log_and_locks_nobody_out(authenticator: 
         assert refusal(authenticator, authorization=f"Bearer {number}", peer="10.0.0.9").code == "UNAUTHENTICATED"
     assert authenticator.authenticate(Credentials(authorization=good, peer="10.0.0.9")).name == "token:ci"
     assert len(notes) <= NOTES_BURST
-
-
-def test_requests_of_a_principal_are_rate_limited_with_retry_after(authenticator: Authenticator, time: Time) -> None:
-    principal = authenticator.authenticate(Credentials(authorization=bearer(authenticator, requests_per_second=2.0)))
-    other = authenticator.authenticate(Credentials(authorization=bearer(authenticator, "other")))
-    for _ in range(2):
-        authenticator.admit(principal)
-    with pytest.raises(RateLimited) as found:
-        authenticator.admit(principal)
-    assert found.value.retry_after_seconds == pytest.approx(0.5)
-    authenticator.admit(other)
-    time.now += 0.5
-    authenticator.admit(principal)
-    for _ in range(1000):
-        authenticator.admit(OWNER)
 
 
 @pytest.fixture

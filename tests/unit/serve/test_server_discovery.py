@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from remit.server.discovery import FILE, announce, announced, withdraw
+from remit.server.addresses import FILE, announce, announced, withdraw
 
 OTHER = """
 import sys
 from pathlib import Path
-from remit.server.discovery import announce
+from remit.server.addresses import announce
 announce(Path(sys.argv[1]), grpc="unix:/other", http=None, token_file=None)
 """
 

@@ -38,13 +38,13 @@ async def remit(tmp_path: Path) -> AsyncIterator[Remit]:
         yield opened
 
 
-Page = Callable[[str], tuple[bytes, str]]
+Page = Callable[[], tuple[bytes, str]]
 
 
 def samples(page: Page) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     from prometheus_client.parser import text_string_to_metric_families
 
-    body, content_type = page("")
+    body, content_type = page()
     assert content_type.startswith("text/plain")
     families = text_string_to_metric_families(body.decode())
     return {(one.name, tuple(sorted(one.labels.items()))): one.value for family in families for one in family.samples}
@@ -109,9 +109,7 @@ async def test_metrics_page_needs_a_grant(remit: Remit) -> None:
             await client.get("/metrics")
         principal = Principal(name="token:prometheus", grants=Grants(permissions=frozenset({Permission.METRICS})))
         answer = await client.get("/metrics")
-        openly = await client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=nonsense"})
     assert 'delegation_total{operation="look"' in answer.text
-    assert openly.text.endswith("# EOF\n")
 
 
 async def test_every_alert_rule_uses_existing_metrics(remit: Remit) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from remit import HistoryQuery, RecordDelegation, SqliteStore, Unavailable
 from remit.stores.database import VERSION
-from remit.testing.store_samples import numbers_of, outcome, record, session
+from support.store_suite import numbers_of, outcome, record, session
 
 
 def open_error(path: Path) -> Unavailable:
@@ -56,7 +56,7 @@ def test_newer_database_asks_for_an_upgrade(tmp_path: Path) -> None:
 def test_read_only_database_is_reported(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "remit.db")
     store._writer.execute("PRAGMA query_only=1")  # SQLite's answer on a read-only file system
-    with pytest.raises(Unavailable, match="read-only") as caught:
+    with pytest.raises(Unavailable, match="readonly") as caught:
         store.apply([RecordDelegation(record(1))])
     assert caught.value.code == "STORE_UNAVAILABLE"
     store.close()
@@ -86,10 +86,10 @@ def test_full_disk_rolls_back_the_group_and_the_store_recovers(tmp_path: Path) -
     store._writer.execute(f"PRAGMA max_page_count={pages + 5}")
     group = [RecordDelegation(record(n, parameters={"text": "x" * 1000})) for n in range(2, 60)]
     for write in (store.apply, store.try_apply):
-        with pytest.raises(Unavailable, match="disk is full") as caught:
+        with pytest.raises(Unavailable, match="is full") as caught:
             write(group)
         assert caught.value.code == "STORE_UNAVAILABLE"
-        assert "continues when there is space" in caught.value.advice
+        assert "space" in caught.value.advice
     assert numbers_of(store.live()) == [1]
     assert not store.apply([outcome(1)]).already_settled, "a small write still fits"
     store._writer.execute("PRAGMA max_page_count=1000000")

@@ -9,7 +9,7 @@ import pytest
 
 from remit import HistoryQuery, RecordDelegation, SqliteStore, Unavailable
 from remit.stores import database
-from remit.testing.store_samples import numbers_of, outcome, record
+from support.store_suite import numbers_of, outcome, record
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_try_apply_does_not_wait_for_the_write_lock(store: SqliteStore, holder: 
 
 def test_apply_times_out_with_advice(store: SqliteStore, holder: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database.begin, "__kwdefaults__", {"seconds": 0.05})
-    with pytest.raises(Unavailable, match="locked by another process") as caught:
+    with pytest.raises(Unavailable, match="database is locked") as caught:
         store.apply([RecordDelegation(record(1))])
     assert caught.value.code == "STORE_UNAVAILABLE"
 

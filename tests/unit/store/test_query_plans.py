@@ -8,7 +8,7 @@ import pytest
 
 from remit import HistoryQuery, RecordDelegation, SqliteStore, State
 from remit.stores.rows import COLUMNS
-from remit.testing.store_samples import outcome, record, session
+from support.store_suite import outcome, record, session
 
 ROWS = 10_000
 MOST_STEPS = 2 * ROWS
@@ -44,7 +44,7 @@ def fill(store: SqliteStore, rows: int) -> None:
 CHOICES: dict[str, tuple[Any, ...]] = {
     "root_id": (None, session(1)),
     "agent": (None, "agent3"),
-    "state": (None, State.FAILED),
+    "states": ((), (State.FAILED,)),
     "task_number": (None, 7),
     "since": (None, 2000.0),
     "until": (None, 30_000.0),

@@ -13,7 +13,7 @@ from remit.core.record import Spending
 from remit.stores.database import APPLICATION_ID, VERSION, migrations_after, statements_of
 from remit.stores.rows import Row, row_of
 from remit.stores.sqlite import ReadOnlyStore
-from remit.testing.store_samples import numbers_of, outcome, record
+from support.store_suite import numbers_of, outcome, record
 
 Schema = list[tuple[str, str, str]]
 
@@ -40,14 +40,6 @@ def without_comments(sql: str) -> str:
 
 def test_migrated_schema_equals_the_fresh_one() -> None:
     assert schema_made_by(*migrations_after(0)) == schema_made_by("schema.sql")
-
-
-def test_empty_file_becomes_a_database(tmp_path: Path) -> None:
-    path = tmp_path / "remit.db"
-    path.touch()
-    store = SqliteStore(path)
-    store.apply([RecordDelegation(record(1))])
-    store.close()
 
 
 def test_several_threads_open_a_new_database_at_once(tmp_path: Path) -> None:

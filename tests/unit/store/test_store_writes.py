@@ -19,7 +19,7 @@ from remit import (
 )
 from remit.core.states import LIVE
 from remit.stores.rows import from_json_text, record_of, row_of, to_json_text
-from remit.testing.store_samples import outcome, record, said, session
+from support.store_suite import outcome, record, said, session
 
 NUMBERS = st.integers(0, 14)
 OWNERS = st.sampled_from(["one", "two"])
@@ -69,7 +69,6 @@ QUERIES = st.builds(
     HistoryQuery,
     root_id=st.none() | NUMBERS.map(session),
     agent=st.none() | AGENTS,
-    state=st.none() | st.sampled_from(State),
     states=st.lists(st.sampled_from(State), max_size=3).map(tuple),
     principal=st.none() | st.sampled_from(["token:a", "cert:b"]),
     conversation=st.none() | st.sampled_from(["s", "t"]),
@@ -100,7 +99,7 @@ def matches(record: Record, query: HistoryQuery) -> bool:
     )
     return (
         all(asked is None or asked == found for asked, found in wanted)
-        and (query.wanted is None or record.state in query.wanted)
+        and (not query.states or record.state in query.states)
         and not (query.roots_only and record.parent_id is not None)
         and (query.since is None or record.created_at >= query.since)
         and (query.until is None or record.created_at <= query.until)

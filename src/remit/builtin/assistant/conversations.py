@@ -2,14 +2,13 @@
 
     conversations = Conversations(root)
     with conversations.new("Hello").writing() as conversation: conversation.append(…)
-    conversations.latest(); conversations.open("conv_17"); conversations.list()
+    conversations.open("latest"); conversations.open("conv_17"); conversations.list()
 
 Independent of models and delegations. Blocking, and quick. The folder may come from a clone: links are not followed, pipes not awaited,
 huge files not read, and the listing shows unreadable ones with the reason."""
 
 import contextlib
 import fcntl
-import html
 import json
 import os
 import re
@@ -17,7 +16,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from dataclasses import fields as dataclass_fields
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,7 +27,7 @@ from remit.core.deadline import iso
 from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.ids import new_session_id
 from remit.core.jsonable import clean_text, to_jsonable
-from remit.core.model_messages import Message, Reply, ToolCall, ToolResult, UserMessage
+from remit.core.model_messages import Message, Reply, ToolResult, UserMessage
 from remit.core.redaction import Shape, redact_json, redact_parameters
 from remit.core.text import code_block, one_line, plural
 from remit.system.beneath import open_regular
@@ -38,15 +36,9 @@ from remit.system.files import make_folder, write_all
 # ---- lines of a file
 
 VERSION = 1
-_OURS: Shape = dict.fromkeys(
-    (
-        *("kind", "version", "at", "id", "created", "session", "root", "call_id", "model"),
-        *("count", "tokens", "cost", "is_error", "principal"),
-    )
-)
+_OURS: Shape = dict.fromkeys(("kind", "version", "at", "id", "created", "session", "root", "call_id", "model", "is_error", "principal"))
 """Fields that remit reads back: never redacted."""
 _Moment = Annotated[float, Field(strict=True, ge=0, lt=1e11)]
-_Count = Annotated[int, Field(strict=True, ge=0, lt=10**15)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,24 +95,13 @@ class StopLine:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryLine:
-    """The model sees this summary instead of the first `count` messages; the file keeps them."""
-
-    at: _Moment
-    count: _Count
-    summary: str
-    by: str = ""
-    """The model that wrote it, or `excerpt`."""
-
-
-Line = Header | Turn | MessageLine | CallLine | StopLine | SummaryLine
+Line = Header | Turn | MessageLine | CallLine | StopLine
 _KINDS: dict[str, type[Any]] = {
     "conversation": Header, "turn": Turn, "said": UserMessage, "reply": Reply, "result": ToolResult, "started": CallLine,
-    "stopped": StopLine, "compacted": SummaryLine,
+    "stopped": StopLine,
 }  # fmt: skip
 _KIND_OF = {shape: kind for kind, shape in _KINDS.items()}
-_FORMER_KINDS = (b'{"kind":"title"', b'{"kind":"spent"')
+_FORMER_KINDS = (b'{"kind":"title"', b'{"kind":"spent"', b'{"kind":"compacted"')
 """Written by earlier versions, and ignored."""
 _NAMES = {"id": "conversation_id", "session": "session_id", "root": "root_id"}
 """Field names in the file, if different."""
@@ -196,19 +177,14 @@ def _unknown(name: str) -> Misused:
     return Misused(f"There is no conversation {name!r:.60}.", code="INVALID_TARGET", advice="`remit conversations` lists them.")
 
 
-def _not_written(path: Path, error: OSError) -> Unavailable:
-    message = f"The conversation {path.stem} cannot be written: {error.strerror or error}."
-    return Unavailable(message, code="STORE_UNAVAILABLE", advice=f"Check free space and permissions of {path.parent}.")
-
-
-def _locked(path: Path) -> Refused:
-    """Names the delegation that answers in it, by its last turn."""
-    stop = ""
-    with contextlib.suppress(RemitError):
-        if turns := _read(path).turns:
-            stop = f", stop it with `remit cancel {turns[-1].session_id}`"
-    advice = f"Wait until its message is answered{stop}, or begin a new conversation."
-    return Refused(f"The conversation {path.stem} is answering another message.", code="INVALID_OPERATION", advice=advice)
+@contextlib.contextmanager
+def _writes(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        message = f"The conversation {path.stem} cannot be written: {error.strerror or error}."
+        advice = f"Check free space and permissions of {path.parent}."
+        raise Unavailable(message, code="STORE_UNAVAILABLE", advice=advice) from None
 
 
 # ---- conversations
@@ -261,7 +237,6 @@ class Conversation:
 
     @property
     def spoken(self) -> list[MessageLine]:
-        """All messages, including those that the model sees as a summary."""
         return [line for line in self.lines if isinstance(line, MessageLine)]
 
     @property
@@ -286,9 +261,9 @@ class Conversation:
         return [line for line in self.lines if isinstance(line, CallLine)]
 
     @property
-    def compacted(self) -> SummaryLine | None:
-        """The latest summary."""
-        return next((line for line in reversed(self.lines) if isinstance(line, SummaryLine)), None)
+    def history(self) -> list[Message]:
+        """What a model is shown again: without remit's own messages of earlier turns."""
+        return [line.message for line in self.spoken if not line.by]
 
     @property
     def notices(self) -> list[str]:
@@ -306,7 +281,9 @@ class Conversation:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise _locked(self.path) from None
+                message = f"The conversation {self.path.stem} is answering another message."
+                advice = "Wait until it is answered, stop it (`remit status`, `remit cancel`), or begin a new conversation."
+                raise Refused(message, code="INVALID_OPERATION", advice=advice) from None
             found = os.fstat(descriptor)
             if found.st_nlink == 0:
                 raise _unknown(self.path.stem)
@@ -331,17 +308,14 @@ class Conversation:
             raise Misused(f"{self.conversation_id} is not locked.", advice="Append inside `with conversation.writing():`.")
         data, size = encode_line(line), os.fstat(self._descriptor).st_size
         if size + len(data) > MAX_BYTES:
-            raise Refused(
-                f"The conversation {self.conversation_id} is full ({MAX_BYTES // 1024 // 1024} MB).",
-                code="INVALID_OPERATION",
-                advice="Begin a new one; this one can still be read.",
-            )
-        try:
-            write_all(self._descriptor, data)
-        except OSError as error:
-            with contextlib.suppress(OSError):
+            message = f"The conversation {self.conversation_id} is full ({MAX_BYTES // 1024 // 1024} MB)."
+            raise Refused(message, code="INVALID_OPERATION", advice="Begin a new one; this one can still be read.")
+        with _writes(self.path):
+            try:
+                write_all(self._descriptor, data)
+            except OSError:
                 os.ftruncate(self._descriptor, size)
-            raise _not_written(self.path, error) from None
+                raise
         self.lines.append(line)
 
     def sync(self) -> None:
@@ -366,28 +340,17 @@ class Conversations:
         path = self._path(name)
         header = Header(conversation_id=name, title=shorten_title(title), created=now, model=model, principal=self._principal)
         make_folder(self.root / ".remit")
-        try:
+        with _writes(path):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self.folder.is_symlink():
                 raise Failed(f"{self.folder} is a link.", advice="Remove it; remit makes a folder of that name.")
             with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
                 write_all(file.fileno(), encode_line(header))
-        except OSError as error:
-            path.unlink(missing_ok=True)
-            raise _not_written(path, error) from None
         return Conversation(header=header, path=path)
 
     def open(self, named: str) -> Conversation:
         """By its id, a part of it, or `latest`."""
         return _read(self._path(self.find(named)))
-
-    def latest(self) -> Conversation | None:
-        """The caller's readable conversation that was written last."""
-        for _, conversation_id in self._ids():
-            if self._is_own(conversation_id):
-                with contextlib.suppress(RemitError):
-                    return _read(self._path(conversation_id))
-        return None
 
     def list(self, limit: int = 1000) -> Sequence[Overview]:
         """Newest first; unreadable ones with the reason."""
@@ -395,15 +358,17 @@ class Conversations:
         for updated, name in self._visible()[:limit]:
             try:
                 one = _read(self._path(name))
-                messages = sum(isinstance(line.message, UserMessage) and not line.by for line in one.spoken)
-                found.append(
-                    Overview(
-                        conversation_id=name, title=one.title, created=one.header.created, updated=updated, messages=messages,
-                        delegations=len(one.started), model=one.header.model,
-                    )
-                )  # fmt: skip
             except RemitError as error:
                 found.append(Overview(conversation_id=name, title="", created=updated, updated=updated, fault=error.message))
+                continue
+            said = sum(isinstance(message, UserMessage) for message in one.history)
+            header = one.header
+            found.append(
+                Overview(
+                    conversation_id=name, title=one.title, created=header.created, updated=updated, messages=said,
+                    delegations=len(one.started), model=header.model,
+                )
+            )  # fmt: skip
         return found
 
     def _path(self, conversation_id: str) -> Path:
@@ -482,32 +447,13 @@ def reply_of(stopped: StopLine) -> Reply:
 
 
 def export_text(conversation: Conversation) -> str:
-    model = f" · {conversation.header.model}" if conversation.header.model else ""
-    parts = [f"# {conversation.title}", f"{conversation.conversation_id} · {iso(conversation.header.created)}{model}"]
-    for line in conversation.lines:
-        if isinstance(line, SummaryLine):
-            parts.append(f"> From here on, the model sees a summary of the messages above ({line.by}).")
-        elif isinstance(line, MessageLine):
-            parts.append(_in_markdown(line))
-    if conversation.stopped is not None:
-        parts.append(_in_markdown(MessageLine(at=conversation.stopped.at, message=reply_of(conversation.stopped))))
-    parts += [f"> {notice}" for notice in conversation.notices]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _in_markdown(line: MessageLine) -> str:
-    message = line.message
-    when = datetime.fromtimestamp(line.at, UTC).strftime("%H:%M")
-    if isinstance(message, UserMessage):
-        if line.by:
-            return f"> {message.text}"
-        return f"## You, {when}\n\n{message.text}"
-    if isinstance(message, Reply):
-        words = f"## Assistant, {when}\n\n{message.text}" if message.text else ""
-        return "\n\n".join(part for part in (words, *map(_call, message.calls)) if part)
-    return f"<details><summary>result{' (error)' if message.is_error else ''}</summary>\n\n{code_block(message.text)}\n\n</details>"
-
-
-def _call(call: ToolCall) -> str:
-    arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, ensure_ascii=False)
-    return f"<details><summary>{html.escape(one_line(call.name))}</summary>\n\n{code_block(arguments)}\n\n</details>"
+    parts = [f"# {conversation.title}", f"{conversation.conversation_id} · {iso(conversation.header.created)}"]
+    for message in conversation.messages:
+        if isinstance(message, UserMessage):
+            parts.append(f"## You\n\n{message.text}")
+        elif isinstance(message, ToolResult):
+            parts.append(f"Result{' (error)' if message.is_error else ''}:\n\n{code_block(message.text)}")
+        else:
+            calls = [call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments) for call in message.calls]
+            parts += [f"## Assistant\n\n{message.text}", *(f"Call:\n\n{code_block(call)}" for call in calls)]
+    return "\n\n".join([*parts, *(f"> {notice}" for notice in conversation.notices)]) + "\n"

@@ -16,7 +16,7 @@ from typing import Any
 from remit.agents.model.context_window import tokens_of_text
 from remit.agents.model.conversation import ConversationOptions, HandInSignal, offer_of, talk
 from remit.builtin.assistant.conversations import CallLine, Conversation, MessageLine, StopLine, Turn, reply_of
-from remit.builtin.assistant.memory import Memory, room_for
+from remit.builtin.assistant.memory import Room, room_for, visible
 from remit.builtin.assistant.stream import ReplyStream
 from remit.core.agents import AgentSpec
 from remit.core.budget import grace_seconds
@@ -279,7 +279,7 @@ class MessageRun:
     delegations: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Delegations by task id."""
     _stream: ReplyStream = field(init=False)
-    _memory: Memory = field(init=False)
+    _room: Room = field(init=False)
     _limit: MessageLimit = field(init=False)
 
     async def run(self) -> dict[str, Any]:
@@ -287,12 +287,11 @@ class MessageRun:
         tools, settings = self.tools, self.tools.settings.assistant
         instructions = instructions_for(self.ctx.root, tools.now(), tools.allows)
         overhead = tokens_of_text(instructions) + tokens_of_text(json.dumps(offer_of(tools.tool).schema))
-        room = room_for(settings.compact_tokens, tools.window, overhead, settings.result_characters)
-        _must_fit(self.message, room.tokens // 2)
+        self._room = room_for(settings.compact_tokens, tools.window, overhead, settings.result_characters)
+        _must_fit(self.message, self._room.tokens // 2)
         await complete_turn(self.conversation, tools.records, self._show, tools.now)
         self.conversation.append(Turn(at=tools.now(), session_id=self.ctx.session_id, root_id=self.ctx.root_id))
         self.conversation.append(MessageLine(at=tools.now(), message=UserMessage(text=self.message)))
-        self._memory = Memory(self.conversation, self.message, room, tools.now)
         self._stream = ReplyStream(self.ctx.emit)
         left = self.ctx.remaining
         self._limit = MessageLimit(self._seconds(), left - min(WALL_SECONDS, 0.05 * left), self.ctx)
@@ -314,7 +313,7 @@ class MessageRun:
             choice=tools.choice,
             ctx=self.ctx,
             instructions=instructions,
-            messages=self._memory.messages,
+            messages=self.conversation.history,
             tool=tools.tool,
             requests=tools.settings.model_requests,
             hear=self._stream.hear,
@@ -381,7 +380,6 @@ class MessageRun:
             self._limit.end_call(message.call_id)
             session_id = next((one.session_id for one in reversed(self.conversation.started) if one.call_id == message.call_id), "")
         self.conversation.append(MessageLine(at=self.tools.now(), message=message, by=by, session_id=session_id))
-        self._memory.note_added()
         if isinstance(message, Reply):
             self._stream.end_reply(message.text)
         if self.tools.settings.durability == "power":
@@ -408,7 +406,7 @@ class MessageRun:
         return result_shown(result, self.tools.settings.assistant.result_characters)
 
     async def _before(self, messages: list[Message]) -> list[Message]:
-        return await self._memory.build_view(self.tools.models, self.ctx, self._limit.remaining, messages)
+        return visible(messages, self._room, self.message)
 
 
 def _must_fit(message: str, tokens: int) -> None:

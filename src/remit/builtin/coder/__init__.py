@@ -10,4 +10,4 @@ from remit.models.client import Models
 
 
 def agents(settings: Settings, models: Models) -> list[FunctionAgent]:
-    return [analyze_code, review_code, make_generate_code(settings.generate_on, models), execute_code]
+    return [analyze_code, review_code, make_generate_code(models), execute_code]

@@ -1,10 +1,7 @@
 """`coder.execute_code`: runs untrusted code in the sandbox (`remit.sandbox`)."""
 
-import fnmatch
-import re
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -14,9 +11,6 @@ from remit.core.errors import Misused, OutOfTime
 from remit.core.languages import plain_name
 from remit.system.sandbox.recipes import MEBIBYTE, MOST, Limits
 from remit.system.threads import off_loop
-
-if TYPE_CHECKING:
-    from remit.system.sandbox.wire import LeftFile
 
 MOST_CODE_CHARACTERS = 1_000_000
 MOST_OUTPUTS = 100
@@ -38,7 +32,7 @@ async def execute_code(
     code: Annotated[str, Field(max_length=MOST_CODE_CHARACTERS, description="The program.")],
     language: Annotated[Language, BeforeValidator(_known_name), Field(description="Which language it is in.")] = "python",
     timeout: Annotated[float | None, Field(gt=0, description="Milliseconds that the code may run; 30000 unless given.")] = None,
-    stdin: Annotated[str | None, Field(description="Text for its standard input.")] = None,
+    stdin: Annotated[str, Field(description="Text for its standard input.")] = "",
     files: Annotated[
         list[str] | dict[str, str] | None, Field(description="Files to take in: paths in the workspace, or names and their text.")
     ] = None,
@@ -46,15 +40,9 @@ async def execute_code(
         list[str] | None, Field(max_length=MOST_OUTPUTS, description="Patterns of files to bring out; all new ones unless given.")
     ] = None,
     network: Annotated[bool, Field(description="Let it reach the network, if the policy grants it.")] = False,
-    memory_mb: Annotated[
-        int | None, Field(ge=16, le=MOST.memory_bytes // MEBIBYTE, description="Memory of all its processes, in MiB; 512 unless given.")
-    ] = None,
-    disk_mb: Annotated[
-        int | None, Field(ge=1, le=MOST.disk_bytes // MEBIBYTE, description="Room for its files, in MiB; 256 unless given.")
-    ] = None,
-    processes: Annotated[
-        int | None, Field(ge=1, le=MOST.processes, description="Processes and threads at a time; 64 unless given.")
-    ] = None,
+    memory_mb: Annotated[int, Field(ge=16, le=MOST.memory_bytes // MEBIBYTE, description="Memory of all its processes, in MiB.")] = 512,
+    disk_mb: Annotated[int, Field(ge=1, le=MOST.disk_bytes // MEBIBYTE, description="Room for its files, in MiB.")] = 256,
+    processes: Annotated[int, Field(ge=1, le=MOST.processes, description="Processes and threads at a time.")] = 64,
 ) -> dict[str, object]:
     """Run Python, JavaScript or shell code in a sandbox: no network, no files but those taken in, limits on everything."""
     from remit.builtin.coder.execution import OutputStreams, build_execution_return, read_inputs
@@ -70,24 +58,19 @@ async def execute_code(
     offer = probe.required(await off_loop(probe.probe))
     inputs = await read_inputs(ctx, files)
     seconds, is_deadline = _seconds(ctx, timeout)
-    limits = Limits(
-        seconds=seconds,
-        memory_bytes=memory_mb * MEBIBYTE if memory_mb else Limits().memory_bytes,
-        disk_bytes=disk_mb * MEBIBYTE if disk_mb else Limits().disk_bytes,
-        processes=processes or Limits().processes,
-    )
     job = Job(
         language=kind,
         code=code,
-        stdin=stdin.encode("utf-8", "replace") if stdin else None,
+        stdin=stdin.encode("utf-8", "replace"),
         files=inputs,
-        limits=limits,
+        outputs=outputs,
+        limits=Limits(seconds=seconds, memory_bytes=memory_mb * MEBIBYTE, disk_bytes=disk_mb * MEBIBYTE, processes=processes),
         network=network,
         hidden=tuple(dict.fromkeys((ctx.root, ctx.workspace))),
     )
     streams = OutputStreams(ctx.emit)
     out = ctx.scratch / "files"
-    ran = await run(job, offer, hear=streams.hear, choose=output_filter(outputs, limits), out=out)
+    ran = await run(job, offer, hear=streams.hear, out=out)
     streams.finish()
     left = [{"name": one.name, "path": _declare(ctx, out / one.name, one.size), "sizeBytes": one.size} for one in ran.ended.files]
     return build_execution_return(job, ran, offer, streams, left, is_deadline=is_deadline)
@@ -100,24 +83,6 @@ def _seconds(ctx: Context, timeout: float | None) -> tuple[float, bool]:
     if left < _LEAST_SECONDS:
         raise OutOfTime("There is no time left to run the code.", advice="Delegate it with a longer timeout.")
     return (wanted, False) if wanted <= left else (left, True)
-
-
-def output_filter(outputs: list[str] | None, limits: Limits) -> Callable[["Sequence[LeftFile]"], list[int]]:
-    """Which of the created files are returned: the requested ones, as many as fit."""
-
-    wanted = None if outputs is None else re.compile("|".join(fnmatch.translate(one.removeprefix("./")) for one in outputs) or "(?!)")
-
-    def choose(left: "Sequence[LeftFile]") -> list[int]:
-        room = limits.disk_bytes
-        chosen: list[int] = []
-        for index, one in enumerate(left):
-            is_wanted = wanted is None or wanted.match(one.name) is not None
-            if is_wanted and one.size <= room and len(chosen) < MOST_OUTPUTS:
-                room -= one.size
-                chosen.append(index)
-        return chosen
-
-    return choose
 
 
 def _declare(ctx: Context, path: Path, size: int) -> str:

@@ -1,25 +1,21 @@
-"""`coder.generate_code`: code from a specification, by a configured coding agent or a model.
+"""`coder.generate_code`: code from a specification, written by the model of the project. Without one it is blocked."""
 
-In this order: the coding agent in `generate_on`, the model of the project (`model`). Nothing that costs money is used without being
-configured: without these it is blocked."""
-
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from remit.agents.function import FunctionAgent, agent
-from remit.builtin.coder.syntax import OWN_PARSERS, Fault, language_of, parse_files
+from remit.builtin.coder.syntax import Fault, language_of, parse_files
 from remit.builtin.worker.workspace import error_dict
 from remit.core.context import Context
 from remit.core.errors import Failed, Misused, OutOfTime, Unavailable
 from remit.core.protected_paths import protection_of
 from remit.core.request import call
-from remit.core.result import Status
 from remit.core.text import UNTRUSTED, fence_untrusted, list_some, plural
 from remit.models.questions import TextAnswer, TextModel, ask_optional, list_schema, object_in, object_schema
 from remit.system.threads import off_loop
@@ -27,20 +23,10 @@ from remit.system.threads import off_loop
 SPEC_LIMIT = 200_000
 FILES_SHOWN = 20
 _Name = Annotated[str, Field(max_length=80, pattern=r"^[\w .+#/@-]+$")]
-_REQUEST = (
-    "Write the code that this specification describes, in the project you work in. Follow the conventions you find there, add tests where "
-    "the project has tests, and change nothing that the specification does not ask for. Name every file you wrote among the artifacts."
-)
 
 
-def make_generate_code(on: str | None, models: TextModel) -> FunctionAgent:
-    """The operation; `on`: the coding agent in the setting `generate_on`."""
-
-    @agent(
-        "coder.generate_code",
-        effects=("read", "write"),
-        description="Write code from a specification. Needs a model, or a coding agent that the setting generate_on names.",
-    )
+def make_generate_code(models: TextModel) -> FunctionAgent:
+    @agent("coder.generate_code", effects=("read", "write"), description="Write code from a specification. Needs a model.")
     async def generate_code(
         ctx: Context,
         spec: Annotated[str, Field(max_length=SPEC_LIMIT, pattern=r"\S", description="The code to write, in your words.")],
@@ -52,16 +38,13 @@ def make_generate_code(on: str | None, models: TextModel) -> FunctionAgent:
         """Write code from a specification and return it as artifacts."""
         wishes = "\n".join(f"{name}: {word}" for name, word in (("Language", language), ("Framework", framework)) if word)
         specification = f"{wishes}\n\n## Specification\n\n{spec.strip()}".lstrip()
-        if on is not None:
-            return await _by_agent(ctx, on, specification)
         if models.is_configured():
             return await generate_files(ctx, models, specification, _split_names(files), overwrite=overwrite)
         raise Unavailable(
             "No language model is configured to write code.",
             code="TOOL_UNAVAILABLE",
-            advice='Set model = "PROVIDER:MODEL" in remit.toml (or REMIT_MODEL) to have a model write it, or generate_on = "NAME" to have '
-            "a coding agent of the project do it (`remit agents --detect` shows which are installed), or hand the specification to one "
-            "yourself: remit delegate NAME task=…",
+            advice='Set model = "PROVIDER:MODEL" in remit.toml (or REMIT_MODEL), or hand the specification to a coding agent: '
+            "remit delegate NAME task=… (`remit agents --detect` shows which are installed).",
         )
 
     return generate_code
@@ -74,21 +57,6 @@ def _split_names(files: list[str] | str | None) -> list[str]:
     if len(named) > FILES_SHOWN:
         raise Misused(f"files: {len(named)} were given, at most {FILES_SHOWN} are shown to a model.", advice="Name those that matter most.")
     return named
-
-
-async def _by_agent(ctx: Context, name: str, specification: str) -> dict[str, Any]:
-    """Its return as ours, with this delegation's metadata."""
-    ctx.progress(f"{name} writes it")
-    returned = await ctx.delegate(name, task=f"{_REQUEST}\n\n{specification}")
-    missing = next((error for error in returned.errors if error.code in ("INVALID_TARGET", "AGENT_UNAVAILABLE")), None)
-    if missing is not None and returned.status is not Status.COMPLETED:
-        raise Unavailable(
-            f"The setting generate_on names {name!r}, which is not available: {missing.message}",
-            code="TOOL_UNAVAILABLE",
-            advice="Name an agent of this project (`remit agents`), or remove the setting.",
-        )
-    answer = json.loads(json.dumps(returned.data, default=str))
-    return {**returned.forwarded(), "data": {"by": name, "sessionId": returned.metadata.session_id, "answer": answer}}
 
 
 # ---- files that a model writes
@@ -125,11 +93,6 @@ class GeneratedFiles:
     def faults(self) -> dict[str, Fault]:
         return {path: fault for path, fault in self.parsed.items() if fault is not None}
 
-    @property
-    def surely_broken(self) -> list[str]:
-        """By parsers that cannot lag behind the language; a grammar may be older than the code."""
-        return [path for path in self.faults if language_of(path, text := self.files[path]) in OWN_PARSERS or not text.strip()]
-
 
 async def compose(models: TextModel, ctx: Context, prompt: str) -> GeneratedFiles:
     """Raises `Unavailable` if no model answers, and `Failed` if its answer is unusable."""
@@ -138,7 +101,7 @@ async def compose(models: TextModel, ctx: Context, prompt: str) -> GeneratedFile
     if heard.code == "BUDGET_EXCEEDED":
         raise OutOfTime(f"No model wrote the code: {heard.fault}.", code=heard.code, advice=heard.advice)
     if heard.fault:
-        advice = heard.advice or "See `remit doctor`, or set generate_on to a coding agent."
+        advice = heard.advice or "See `remit doctor`."
         raise Unavailable(f"No model wrote the code: {heard.fault}.", code=heard.code, advice=advice)
     if heard.is_cut:
         raise _bad_answer("What the model wrote was cut off before its end: it is longer than one answer may be.")
@@ -147,17 +110,14 @@ async def compose(models: TextModel, ctx: Context, prompt: str) -> GeneratedFile
     if not first.faults:
         return first
     ctx.progress(f"{len(first.faults)} of {len(files)} files do not parse; the model is asked to repair them")
-    listed = "\n".join(f"- {path}: {fault}" for path, fault in first.faults.items())
-    broken = "\n\n".join(fence_untrusted(files[path], file=path) for path in first.faults)
-    asked = f"## These files that you wrote do not parse\n\n{listed}\n\n{broken}\n\nWrite these files again, whole and repaired."
-    again = await _ask(models, ctx, f"{prompt}\n\n{asked}")
-    try:
-        mended, _ = ({}, "") if again.fault or again.is_cut else await off_loop(read_files, again.text)
-    except Failed:
-        return first
-    # Only broken files are replaced: files that parsed before are kept.
-    files = {**files, **{path: text for path, text in mended.items() if path in first.faults}}
-    return replace(first, files=files, repaired=bool(mended), parsed=await parse_files(files, SHARE * ctx.remaining))
+    broken = "\n\n".join(f"{path}: {fault}\n{fence_untrusted(files[path], file=path)}" for path, fault in first.faults.items())
+    asked = f"{prompt}\n\n## These files that you wrote do not parse\n\n{broken}\n\nWrite these files again, whole and repaired."
+    again = await _ask(models, ctx, asked)
+    with suppress(Failed):
+        mended, _ = await off_loop(read_files, again.text)
+        files |= {path: text for path, text in mended.items() if path in first.faults}  # files that parsed before are kept
+        return replace(first, files=files, repaired=True, parsed=await parse_files(files, SHARE * ctx.remaining))
+    return first
 
 
 async def _ask(models: TextModel, ctx: Context, prompt: str) -> TextAnswer:
@@ -213,8 +173,8 @@ async def generate_files(ctx: Context, models: TextModel, specification: str, fi
     taken = await off_loop(lambda: [path for path in composed.files if not overwrite and os.path.lexists(ctx.workspace / path)])
     written, errors = await _write(ctx, {path: text for path, text in composed.files.items() if path not in taken}, composed.by)
     kept = await off_loop(lambda: _keep(ctx, {path: text for path, text in composed.files.items() if path not in written}, composed.by))
-    for path in composed.surely_broken[:1]:
-        message = f"{path} does not parse, also after one repair: {composed.faults[path]}."
+    for path, fault in list(composed.faults.items())[:1]:
+        message = f"{path} does not parse, also after one repair: {fault}."
         errors.append(error_dict("validation", "VALIDATION_FAILED", message, "Fix it by hand, or ask for less at once."))
     if taken:
         message = f"{list_some(taken, 5)} already there: not replaced."

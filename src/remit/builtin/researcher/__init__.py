@@ -13,7 +13,7 @@ from remit.core.context import Context
 from remit.core.errors import Misused
 from remit.system.packages import need
 
-_WHERE = "files, docs, web, academic, a path, docs:FOLDER or an address; the project's files unless given. !PATH leaves one out."
+_WHERE = "files, docs, web, a path or an address; the project's files unless given. !PATH leaves one out."
 _WHAT = 'Paths and addresses; in a list also {"title": …, "text": …}. 1 to 40.'
 
 
@@ -46,7 +46,7 @@ async def synthesize_sources(
     sources: Annotated[list[str | dict[str, Any]] | str, Field(description=_WHAT)],
     format: Annotated[Literal["summary", "table", "outline", "json"], Field(description="How the report is laid out.")] = "summary",
 ) -> dict[str, Any]:
-    """Put files, pages and texts side by side: quotes the passages that several share and the first others of each; writes a report."""
+    """Put files, pages and texts side by side: quotes what several share, and the first passages of each; writes a report."""
     from remit.builtin.researcher.research import synthesize
 
     need("bm25s", "research")  # before anything is read or written

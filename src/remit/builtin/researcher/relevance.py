@@ -105,9 +105,6 @@ class RankedPassage:
     def is_supported(self) -> bool:
         return self.coverage >= SUPPORTED
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"score": round(self.score, 3), "coverage": round(self.coverage, 3)}
-
 
 class Index:
     """All passages of the documents, ready for ranking."""

@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import Any
 
 from remit.builtin.researcher.passages import Document, Passage, printable
-from remit.builtin.researcher.relevance import RankedPassage
 from remit.core.context import Context
 from remit.core.text import MORE, UNTRUSTED, code_block, code_span, escape_markdown, fence_untrusted, markdown_line, one_line, plural
 from remit.models.questions import TextModel, ask_optional, list_schema, object_in, object_schema
@@ -73,38 +72,28 @@ class Citations(list[Citation]):
         return known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """The findings for one question."""
-
-    question: str
-    quotes: Sequence[tuple[Citation, RankedPassage]]
-    missing: Sequence[str] = ()
-    """Words of the question that occur nowhere in what was read."""
-
-    @property
-    def is_supported(self) -> bool:
-        return any(ranked.is_supported for _, ranked in self.quotes)
-
-    def to_dict(self) -> dict[str, Any]:
-        sentences = [{**one.quoted(), "headings": one.passage.headings, **ranked.to_dict()} for one, ranked in self.quotes]
-        return {"question": self.question, "supported": self.is_supported, "sentences": sentences}
-
-
 @dataclass(slots=True, kw_only=True)
 class Result:
     query: str
     answer: list[Citation] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    citations: list[Citation] = field(default_factory=list)
+    citations: Sequence[Citation] = ()
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    """For each question: whether a passage has enough of its words (`supported`), and the nearest ones (`sentences`)."""
+    missing: dict[str, list[str]] = field(default_factory=dict)
+    """For each question: words that occur nowhere in what was read."""
+
+    @property
+    def not_found(self) -> list[dict[str, Any]]:
+        found = [(one["question"], one["supported"], self.missing[one["question"]]) for one in self.findings]
+        return [{"question": question, "missingWords": words} for question, supported, words in found if words or not supported]
 
     def data(self, searched: dict[str, Any]) -> dict[str, Any]:
         return {
             "question": self.query,
             "answer": [citation.quoted() for citation in self.answer],
-            "findings": [finding.to_dict() for finding in self.findings],
             "citations": [citation.to_dict() for citation in self.citations],
-            "notFound": [{"question": f.question, "missingWords": f.missing} for f in self.findings if f.missing or not f.is_supported],
+            "findings": self.findings,
+            "notFound": self.not_found,
             "searched": searched,
         }
 
@@ -215,11 +204,9 @@ def _section(title: str, rows: Iterable[str]) -> str:
 
 def _not_found(result: Result) -> list[str]:
     rows = []
-    for finding in result.findings:
-        words = ", ".join(f"“{markdown_line(word)}”" for word in finding.missing)
-        lacks = "" if finding.is_supported else " No passage has enough of its words to count as an answer."
-        if words or lacks:
-            rows.append(f"- {markdown_line(finding.question)}{lacks}" + (f" Nowhere in what was read: {words}." if words else ""))
+    for one in result.not_found:
+        words = ", ".join(f"“{markdown_line(word)}”" for word in one["missingWords"])
+        rows.append(f"- {markdown_line(one['question'])}{f' Nowhere in what was read: {words}.' if words else ' No passage answers it.'}")
     return rows or ["- Each part of the question has passages with its words. Whether they answer it is for the reader to judge."]
 
 
@@ -240,31 +227,29 @@ def _sources(citations: Iterable[Citation]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synthesis:
-    """Sources side by side: passages that several share literally, and the first ones of each."""
+    """Sources side by side: passages that several share word for word, and the first others of each."""
 
     documents: Sequence[Document]
     agreed: Sequence[Sequence[Citation]]
-    single: dict[str, Sequence[Citation]]
+    single: Mapping[str, Sequence[Citation]]
     citations: Sequence[Citation]
     failures: Sequence[str] = ()
 
     def data(self, layout: str) -> dict[str, Any]:
-        def quotes(group: Iterable[Citation]) -> list[dict[str, Any]]:
-            return [{**one.quoted(), "source": one.passage.document.name} for one in group]
-
-        documents = enumerate(self.documents, 1)
         return {
             "format": layout,
-            "sources": [{"number": i, "kind": d.kind, "name": d.name, "title": d.title, "date": d.date or d.fetched} for i, d in documents],
-            "agreed": [quotes(group) for group in self.agreed],
-            "single": {name: quotes(own) for name, own in self.single.items()},
+            "sources": [{"kind": d.kind, "name": d.name, "title": d.title, "date": d.date or d.fetched} for d in self.documents],
+            "agreed": [[{**one.quoted(), "source": one.passage.document.name} for one in group] for group in self.agreed],
+            "single": {name: [{**one.quoted(), "source": name} for one in own] for name, own in self.single.items()},
             "citations": [citation.to_dict() for citation in self.citations],
             "failures": list(self.failures),
         }
 
     def markdown(self, layout: str, written: WrittenAnswer | None = None) -> str:
-        rows = [("In several sources", _short_quote(*group)) for group in self.agreed]
-        rows += [(name, _short_quote(one)) for name, own in self.single.items() for one in own]
+        groups = [("In several sources", group) for group in self.agreed]
+        groups += [(name, [one]) for name, own in self.single.items() for one in own]
+        quotes = [(name, escape_markdown(" ".join(group[0].passage.text.split())), group) for name, group in groups]
+        rows = [(name, f"“{text}” {' '.join(f'[{one.number}]' for one in group)}") for name, text, group in quotes]
         sections = [
             f"# What {plural(len(self.documents), 'source')} say",
             *((written.text, f"*{markdown_line(written.note())}*", "## What they say, quoted") if written is not None else ()),
@@ -273,12 +258,6 @@ class Synthesis:
             _sources(self.citations),
         ]
         return "\n\n".join(section for section in sections if section) + "\n"
-
-
-def _short_quote(*same: Citation) -> str:
-    """A passage on one line, with the numbers of all its places."""
-    text = " ".join(same[0].passage.text.split())
-    return f"“{escape_markdown(text)}” {' '.join(f'[{one.number}]' for one in same)}"
 
 
 # ---- what a model writes

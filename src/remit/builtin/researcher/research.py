@@ -5,18 +5,17 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from urllib.parse import urldefrag, urlsplit
 
-from remit.builtin.researcher.passages import Document, Passage
+from remit.builtin.researcher.passages import Document
 from remit.builtin.researcher.relevance import Index, Part, RankedPassage, Words
 from remit.builtin.researcher.reports import (
     Citation,
     Citations,
-    Finding,
     Result,
     Synthesis,
     WrittenAnswer,
@@ -129,19 +128,19 @@ class Research:
         self._ctx.progress(f"Ranking the passages of {plural(len(documents), 'source')}")
         index = Index(documents, self._words)
         result, citations = Result(query=" ".join(self._query.split())), Citations()
-        chosen: list[tuple[Part, list[RankedPassage]]] = []
-        each = IN_ANSWER if len(self._parts) == 1 else 2
+        further: list[tuple[dict[str, Any], list[RankedPassage]]] = []
         for part in self._parts:
             ranked = index.rank(part)
             near = [one for one in ranked if one.is_supported]
             own = index.choose(near or [one for one in ranked if one.coverage >= _NEAR], IN_FINDING if near else NEAREST)
-            chosen.append((part, own))
             best = [one for one in own if one.is_supported and one.score >= _KEEPS_UP * own[0].score]
-            result.answer += [one for one in (citations.cite(one.passage) for one in best[:each]) if one not in result.answer]
-        for part, own in chosen:
-            missing = tuple(word for word in part.words if not index.has(word))
-            quotes = [(citations.cite(one.passage), one) for one in own]
-            result.findings.append(Finding(question=part.text, quotes=quotes, missing=missing))
+            quoted = [citations.cite(one.passage) for one in best[: IN_ANSWER if len(self._parts) == 1 else 2]]
+            result.answer += [one for one in quoted if one not in result.answer]
+            result.missing[part.text] = [word for word in part.words if not index.has(word)]
+            further.append(({"question": part.text, "supported": bool(near)}, own))
+        for finding, own in further:
+            sentences = [{**citations.cite(one.passage).quoted(), "score": one.score, "coverage": one.coverage} for one in own]
+            result.findings.append({**finding, "sentences": sentences})
         result.citations = citations
         return result
 
@@ -192,9 +191,9 @@ class Research:
             summary += f" it is for you to judge. First: {one_line(result.answer[0].passage.place, 120)}."
         else:
             summary = f"No passage in {read} has enough of the question's words to answer it. The report lists what was searched."
-            missing = sorted({word for finding in result.findings for word in finding.missing})
+            missing = sorted({word for words in result.missing.values() for word in words})
             message = summary + (f" Nowhere in it: {', '.join(missing[:8])}." if missing else "")
-            advice = "Ask in the words of the sources, or name other sources: docs:FOLDER, web, an address."
+            advice = "Ask in the words of the sources, or name other sources: a folder, web, an address."
             errors = errors or [error_dict("not_found", "NOT_FOUND", message, advice)]
         summary += " Time ran out before everything was searched." if gatherer.ran_out_of_time else ""
         return _return("partial" if errors else "completed", summary, data, *errors)
@@ -209,7 +208,7 @@ async def synthesize(ctx: Context, given: Sequence[str | Mapping[str, Any]], lay
     ctx.artifact(path, "data" if is_json else "report", f"What the sources say, as {layout}.")
     gatherer = Gatherer(ctx)
     documents = await _read_sources(gatherer, given)
-    synthesis = replace(_synthesis(documents), failures=gatherer.failures)
+    synthesis = _synthesis(documents, gatherer.failures)
     data, written = synthesis.data(layout), None
 
     def put() -> None:
@@ -242,35 +241,30 @@ def _inline(source: Mapping[str, Any], number: int) -> Document:
     return Document(kind="text", name=title, title=title, text=text, date=str(source.get("date") or ""))
 
 
-def _synthesis(documents: Sequence[Document]) -> Synthesis:
-    """Passages that several sources share literally, and the first others of each."""
+def _synthesis(documents: Sequence[Document], failures: Sequence[str]) -> Synthesis:
     citations = Citations()
-    same: defaultdict[str, dict[str, Passage]] = defaultdict(dict)
+    same: defaultdict[str, list[Citation]] = defaultdict(list)
     for document in documents:
-        for passage in document.passages:
-            same[" ".join(passage.text.split())].setdefault(document.name, passage)
-    repeated = [list(group.values()) for group in same.values() if len(group) > 1][: 2 * QUOTED_PASSAGES]
-    agreed = tuple(tuple(map(citations.cite, group)) for group in repeated)
-    left_out = {id(passage) for group in repeated for passage in group}
-    single: dict[str, Sequence[Citation]] = {
-        document.name: tuple(map(citations.cite, islice((one for one in document.passages if id(one) not in left_out), QUOTED_PASSAGES)))
-        for document in documents
-    }
-    return Synthesis(documents=documents, agreed=agreed, single=single, citations=citations)
+        for passage in document.passages[:QUOTED_PASSAGES]:
+            same[" ".join(passage.text.split())].append(citations.cite(passage))
+    single: dict[str, list[Citation]] = {document.name: [] for document in documents}
+    for group in same.values():
+        if len(group) == 1:
+            single[group[0].passage.document.name] += group
+    agreed = [group for group in same.values() if len(group) > 1]
+    return Synthesis(documents=documents, agreed=agreed, single=single, citations=citations, failures=failures)
 
 
 def _in_turn(synthesis: Synthesis) -> list[Citation]:
     """One passage of each source in turn, so that each is represented if not all fit."""
-    first = [group[0] for group in synthesis.agreed]
-    lists = list(synthesis.single.values())
-    return first + [own[turn] for turn in range(max(map(len, lists), default=0)) for own in lists if turn < len(own)]
+    turns = zip_longest([group[0] for group in synthesis.agreed], *synthesis.single.values())
+    return [one for turn in turns for one in turn if one is not None]
 
 
 def _end_synthesis(synthesis: Synthesis, gatherer: Gatherer, data: dict[str, Any], written: WrittenAnswer | None) -> dict[str, Any]:
     if not synthesis.documents:
         return _could_not_look(gatherer, data)
-    sources, quoted = plural(len(synthesis.documents), "source"), sum(map(len, synthesis.single.values()))
-    summary = f"{sources}: {plural(quoted, 'passage')} quoted, {len(synthesis.agreed)} word for word in several of them."
+    summary = f"{plural(len(synthesis.documents), 'source')}: {plural(len(synthesis.citations), 'passage')} quoted."
     summary = (written.summary() if written is not None else "") or summary
     errors = [_TIMEOUT] if gatherer.ran_out_of_time else []
     if gatherer.failures:

@@ -27,9 +27,9 @@ MAX_CHARACTERS = 5_000_000
 _CHILD_SECONDS = 30.0
 _KEPT_SHARE, _KEPT_SECONDS = 0.4, 12.0
 """Time reserved for ranking and writing: a share of all, and at most so many seconds."""
-WEB, ACADEMIC, DOCS = "web", "academic", "docs"
-LOCAL = ("files", "code", "local")
-KINDS = (WEB, ACADEMIC, DOCS, *LOCAL)
+WEB, DOCS, FILES = "web", "docs", "files"
+KINDS = (WEB, DOCS, FILES)
+_ALIASES = {"code": FILES, "local": FILES, "academic": WEB}
 _DOCUMENT_FOLDERS = frozenset({"docs", "doc", "documentation", "manual", "guide", "wiki"})
 _SKIPPED = re.compile(
     r"(?:^|/)(?:node_modules|vendor|third_party|dist|target|__pycache__|\.git|\.remit|\.venv|venv|coverage)/"
@@ -58,19 +58,17 @@ class Places:
         """`urls`: addresses in the question. Without sources: the files of the project."""
         given = [one.strip() for one in sources if one.strip()]
         without = tuple(filter(None, (one[1:].strip("/") for one in given if one.startswith("!"))))
-        named = [one for one in given if not one.startswith("!")]
-        words = {one.lower() for one in named} & set(KINDS)
-        rest = [one for one in named if one.lower() not in KINDS]
-        pages = [one for one in rest if one.lower().startswith(("http://", "https://"))]
-        paths = [one.removeprefix("docs:").removeprefix("files:").strip() for one in rest if one not in pages]
+        named = [_ALIASES.get(one, one).removeprefix("docs:") for one in given if not one.startswith("!")]
+        pages = [one for one in named if one.lower().startswith(("http://", "https://"))]
+        paths = [one for one in named if one not in KINDS and one not in pages]
         if strange := next((path for path in paths if "\0" in path or "://" in path), ""):
             raise unknown_source(strange)
-        is_local = bool(words & {DOCS, *LOCAL}) or not named
+        is_local = DOCS in named or FILES in named or not named
         return cls(
-            paths=tuple(dict.fromkeys([*["."] * is_local, *(path.rstrip("/") or path or "." for path in paths)])),
-            only_documents=DOCS in words and not words & set(LOCAL),
+            paths=tuple(dict.fromkeys([*["."] * is_local, *(path.rstrip("/") or path for path in paths)])),
+            only_documents=DOCS in named and FILES not in named,
             urls=tuple(dict.fromkeys([*urls, *pages])),
-            web=bool(words & {WEB, ACADEMIC}),
+            web=WEB in named,
             without=without,
         )
 
@@ -95,7 +93,7 @@ def unknown_source(source: str) -> Misused:
     return Misused(
         f"sources: {source[:80]!r} is neither a kind of source nor a path in the project.",
         code="INVALID_PARAMETERS",
-        advice=f"Use {', '.join(KINDS)}, docs:FOLDER, a path that exists, or an http(s) address.",
+        advice=f"Use {', '.join(KINDS)}, a path that exists, or an http(s) address.",
     )
 
 

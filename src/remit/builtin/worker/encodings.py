@@ -7,13 +7,11 @@ import os
 from base64 import b64encode
 from typing import NamedTuple
 
+from remit.core.errors import Misused
+
 HEAD_BYTES = 8192
 BASE64 = "base64"
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
-ENCODINGS = (
-    "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "ascii", "latin-1", *(f"cp125{number}" for number in range(9)),
-    "iso-8859-2", "iso-8859-15", "koi8-r", "shift-jis", "euc-jp", "euc-kr", "gb18030", "big5",
-)  # fmt: skip
 _CONTROLS = bytes((*range(0x09), *range(0x0E, 0x1B), *range(0x1C, 0x20), 0x7F))
 """Bytes that text rarely contains."""
 _LONGEST = 4
@@ -35,28 +33,36 @@ class Piece(NamedTuple):
         return self.offset + self.bytes_read
 
 
-def read_piece(descriptor: int, size: int, offset: int, limit: int, encoding: str | None) -> Piece:
-    guessed, note = (encoding, "") if encoding else guess_encoding(os.pread(descriptor, HEAD_BYTES, 0))
-    if guessed not in ("utf-8", "utf-8-sig"):
-        raw = os.pread(descriptor, limit, offset)
-        text = b64encode(raw).decode() if guessed == BASE64 else raw.decode(guessed, "replace").removeprefix("\ufeff")
-        return Piece(text, guessed, offset, len(raw), note or _note_of(text))
+def check_encoding(name: str) -> str:
+    """The usual name of an encoding of text, or `base64`. Raises `Misused`."""
+    if name == BASE64:
+        return name
+    try:
+        "".encode(name)  # no codec of bytes
+        return codecs.lookup(name).name
+    except (LookupError, ValueError):
+        raise Misused(f"The encoding {name!r:.60} is not known.", advice="Use utf-8, utf-16, cp1252 or base64, for example.") from None
+
+
+def read_piece(descriptor: int, size: int, offset: int, limit: int, given: str | None) -> Piece:
+    encoding, note = (given, "") if given else guess_encoding(os.pread(descriptor, HEAD_BYTES, 0))
     start = offset
-    while start > max(0, offset - _LONGEST + 1) and _is_inside_character(os.pread(descriptor, 1, start)):
-        start -= 1
-    for most in (limit, _LONGEST):
-        raw = os.pread(descriptor, most + offset - start, start)
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        text = decoder.decode(raw, start + len(raw) >= size)
-        if text:  # otherwise it is the beginning of a character
-            break
-    kept = len(raw) - len(decoder.getstate()[0])
-    return Piece(text.removeprefix("\ufeff") if start == 0 else text, guessed, start, kept, note or _note_of(text))
-
-
-def _note_of(text: str) -> str:
-    """Written back, such a text would destroy the file."""
-    return "Some bytes are not valid in that encoding and are shown as \ufffd." if "\ufffd" in text else ""
+    if encoding not in ("utf-8", "utf-8-sig"):
+        raw = os.pread(descriptor, limit, offset)
+        text = b64encode(raw).decode() if encoding == BASE64 else raw.decode(encoding, "replace")
+    else:
+        while start > max(0, offset - _LONGEST + 1) and _is_inside_character(os.pread(descriptor, 1, start)):
+            start -= 1
+        for most in (limit, _LONGEST):
+            raw = os.pread(descriptor, most + offset - start, start)
+            decoder = codecs.getincrementaldecoder("utf-8")("replace")
+            text = decoder.decode(raw, start + len(raw) >= size)
+            if text:  # otherwise it is the beginning of a character
+                break
+        raw = raw[: len(raw) - len(decoder.getstate()[0])]
+    if "\ufffd" in text:  # written back, such a text would destroy the file
+        note = note or "Some bytes are not valid in that encoding and are shown as \ufffd."
+    return Piece(text.removeprefix("\ufeff") if start == 0 else text, encoding, start, len(raw), note)
 
 
 def guess_encoding(head: bytes) -> tuple[str, str]:
@@ -69,7 +75,7 @@ def guess_encoding(head: bytes) -> tuple[str, str]:
     broken = text.count("\ufffd")
     if sum(not character.isascii() for character in text) >= 2 * broken:
         return "utf-8", ""
-    return "cp1252", "It is not UTF-8; cp1252 is a guess. Give encoding to have it read otherwise."
+    return "cp1252", "It is not UTF-8; cp1252 is a guess."
 
 
 def _is_inside_character(byte: bytes) -> bool:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from remit.agents.function import agent
-from remit.builtin.worker.encodings import BASE64, ENCODINGS, Piece, read_piece
+from remit.builtin.worker.encodings import BASE64, Piece, check_encoding, read_piece
 from remit.builtin.worker.workspace import GIT, OURS, Halt, act_at, build_return, display_path, error_dict, format_size, secret_names
 from remit.core.context import Context
-from remit.core.errors import Failed, Misused, Refused, RemitError
+from remit.core.errors import Failed, Misused, Refused
 from remit.core.policy import Effect
 from remit.core.text import plural
 from remit.system.beneath import Place, Root, kind_of, leads_out, parts_of, shown
@@ -43,8 +43,8 @@ _TURN = 20
 _DOCUMENTS = (".md", ".markdown", ".rst", ".txt", ".adoc", ".org", ".tex", ".pdf", ".docx")
 _DATA = (".json", ".jsonl", ".csv", ".tsv", ".yaml", ".yml", ".xml", ".log", ".sqlite", ".parquet", ".png", ".jpg", ".gif", ".svg", ".zip")
 
+Encoding = Annotated[str, Field(description="utf-8, utf-16, cp1252, …; base64 for bytes.")]
 InWorkspace = Annotated[str, Field(description="Relative to the workspace; no '..'.")]
-Encoding = Annotated[str, Field(description=f"{', '.join(ENCODINGS[:4])}, …; base64 for bytes.")]
 
 
 @agent("worker.read_file", effects=("read",), acts_on={"path": "path"})
@@ -56,7 +56,7 @@ async def read_file(
     encoding: Encoding | None = None,
 ) -> dict[str, Any]:
     """Read a file of the workspace: text, or base64 for binary content; a part of it by byte offset and limit."""
-    chosen = None if encoding is None else _check_encoding(encoding)
+    chosen = None if encoding is None else check_encoding(encoding)
 
     def act(root: Root, place: Place) -> tuple[Piece, os.stat_result]:
         with os.fdopen(place.open_file(), "rb") as file:
@@ -97,7 +97,7 @@ async def write_file(
     """Write a file of the workspace, whole or not at all; its permissions are kept."""
     from remit.system.edits import replace_file
 
-    raw = _encode(content, _check_encoding(encoding))
+    raw = _encode(content, check_encoding(encoding))
     if "/".join(parts_of(path, str(ctx.workspace))).startswith("~"):
         raise Misused(f"{shown(path)} begins with ~, which is not expanded.", advice="Give a path relative to the workspace.")
     halt = Halt()
@@ -108,8 +108,9 @@ async def write_file(
         return replace_file(place, raw, halt), place.path
 
     try:
-        async with _making_parents(ctx, path) if create_parents else contextlib.nullcontext():
-            is_new, where = await act_at(ctx, path, Effect.WRITE, act, halt=halt, content=raw)
+        if create_parents:
+            await _make_parents(ctx, path)
+        is_new, where = await act_at(ctx, path, Effect.WRITE, act, halt=halt, content=raw)
     except Failed as error:
         if error.code != "FILE_NOT_FOUND":
             raise
@@ -121,34 +122,20 @@ async def write_file(
     return build_return(f"{display_path(path)} was {'made' if is_new else 'replaced'}. It now has {format_size(len(raw))}.", data)
 
 
-@contextlib.asynccontextmanager
-async def _making_parents(ctx: Context, path: str) -> AsyncIterator[None]:
-    """Makes the missing folders above `path`, and removes them again if its body fails."""
+async def _make_parents(ctx: Context, path: str) -> None:
+    """Make the missing folders above `path`."""
     from remit.system.edits import make_folder
-
-    made: list[str] = []
 
     def make(root: Root, place: Place) -> None:
         found = place.stat()
-        if found is None and make_folder(place):
-            made.append(place.path)
-        elif found is not None and not stat.S_ISDIR(found.st_mode):
+        if found is None:
+            make_folder(place)
+        elif not stat.S_ISDIR(found.st_mode):
             raise Misused(f"{shown(place.asked)} is {kind_of(found)}, not a folder.", advice="Choose another path, or delete it first.")
 
-    def remove(root: Root, place: Place) -> None:
-        with contextlib.suppress(OSError):  # another agent uses it
-            os.rmdir(place.name, dir_fd=place.folder)
-
-    try:
-        parts = parts_of(path, str(ctx.workspace))
-        for number in range(1, len(parts)):
-            await act_at(ctx, "/".join(parts[:number]), Effect.WRITE, make)
-        yield
-    except RemitError:
-        for folder in reversed(made):
-            with contextlib.suppress(RemitError):
-                await act_at(ctx, folder, Effect.WRITE, remove, follow=False)
-        raise
+    parts = parts_of(path, str(ctx.workspace))
+    for number in range(1, len(parts)):
+        await act_at(ctx, "/".join(parts[:number]), Effect.WRITE, make)
 
 
 @agent("worker.delete_file", effects=("delete",), acts_on={"path": "path"})
@@ -174,7 +161,7 @@ async def delete_file(
         if not recursive:
             _need_empty(place)
             return kind, remove_one(place)
-        return kind, remove_tree(place, _why_kept, halt)
+        return kind, remove_tree(place, halt)
 
     kind, removed = await act_at(ctx, path, Effect.DELETE, act, follow=False, halt=halt, content=b"")
     return _build_removal_return(path, kind, removed)
@@ -257,24 +244,11 @@ def _type_of(path: str) -> str:
     return "documentation" if name.endswith(_DOCUMENTS) else "data" if name.endswith(_DATA) else "implementation"
 
 
-def _check_encoding(name: str) -> str:
-    plain = name.strip().lower().replace("_", "-")
-    plain = {"utf8": "utf-8", "utf16": "utf-16", "latin1": "latin-1", "iso-8859-1": "latin-1"}.get(plain, plain)
-    if plain not in (BASE64, *ENCODINGS):
-        raise Misused(f"The encoding {shown(name)} is not known.", advice=f"Use {', '.join(ENCODINGS)} or {BASE64}.")
-    return plain
-
-
 def _encode(content: str, encoding: str) -> bytes:
     try:
-        if encoding == BASE64:
-            return base64.b64decode(content, validate=True)
-        return content.encode(encoding)
-    except binascii.Error as error:
-        raise Misused(f"The content is not base64: {error}.", advice="Leave encoding out to write text.") from None
-    except UnicodeEncodeError as error:
-        what = f"character {error.start} of the content ({content[error.start]!r})"
-        raise Misused(f"{encoding} has no {what}.", advice="Use utf-8, or leave the character out.") from None
+        return base64.b64decode(content, validate=True) if encoding == BASE64 else content.encode(encoding)
+    except (binascii.Error, UnicodeEncodeError) as error:
+        raise Misused(f"The content is not valid {encoding}: {error}.", advice="Send text, or base64 for bytes.") from None
 
 
 MOST_ENTRIES = 10_000

@@ -222,8 +222,8 @@ class Matches:
 
     def to_data(self, context_lines: int) -> list[dict[str, Any]]:
         """In path and line order."""
-        shown = self._context | {(path, line): text for path, line, _, text in self._matches} if context_lines else {}
         data: list[dict[str, Any]] = []
+        shown = self._context | {(path, line): text for path, line, _, text in self._matches}
         for path, line, column, text in sorted(self._matches):
             data.append({"path": path, "line": line, "column": column, "text": text})
             if context_lines:

@@ -4,7 +4,6 @@ The workspace is the project, or the caller's own folder. Used by the file opera
 
 import asyncio
 import contextlib
-import difflib
 import math
 import os
 import re
@@ -14,19 +13,18 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from remit.core.context import Context
-from remit.core.errors import Failed, RemitError, Stopped
+from remit.core.errors import RemitError, Stopped
 from remit.core.policy import Effect
 from remit.core.protected_paths import Protection, is_pyproject, protection_of, remit_table
 from remit.core.text import plural
 from remit.runtime.reply import OperationAnswer
-from remit.system.beneath import Place, Root, leads_out, open_folder, parts_of, shown
+from remit.system.beneath import Place, Root, leads_out, parts_of
 from remit.system.folder_walk import Walk
 from remit.system.threads import off_loop
 
 GIT, OURS = ".git", ".remit"
 READABLE_OF_OURS = frozenset({"scratch", "work"})
 """Left by delegations: reports, diffs, their own folders. Not the database, the sockets, the audit log."""
-_NAMES_LOOKED_AT = 2_000
 _HOPS = 8
 MOST_SETTINGS_BYTES = 4 << 20
 _INSTALLED = frozenset({"node_modules", ".venv", "venv"})
@@ -145,42 +143,9 @@ def secret_names(root: Root, paths: Iterable[str], stop: Callable[[], bool]) -> 
 
 
 def _act(workspace: str, path: str, effect: Effect, act: Callable[[Root, Place], T], follow: bool) -> T:
-    with Root(workspace) as root:
-        try:
-            with root.place(path, follow=follow) as place:
-                check_location(place.inside, path, effect)
-                return act(root, place)
-        except Failed as error:
-            if error.code != "FILE_NOT_FOUND":
-                raise
-            raise Failed(error.message, code=error.code, advice=_suggest_names(root, path) or error.advice) from None
-
-
-def _suggest_names(root: Root, path: str) -> str:
-    """Suggestions: names similar to the first missing one, in its folder."""
-    parts = parts_of(path)
-    if OURS in parts:
-        return ""
-    try:
-        for number in range(1, len(parts) + 1):
-            with root.place("/".join(parts[:number])) as place:
-                if place.stat() is None:
-                    names = _names_beside(place)
-                    spelled = {name.casefold(): name for name in names if name not in (GIT, OURS)}
-                    close = difflib.get_close_matches(parts[number - 1].casefold(), spelled, n=3, cutoff=0.6)
-                    found = ["/".join((*parts[: number - 1], spelled[name])) for name in close]
-                    return f"Did you mean {' or '.join(map(shown, found))}?" if found else ""
-    except (RemitError, OSError):
-        pass
-    return ""
-
-
-def _names_beside(place: Place) -> list[str]:
-    folder = open_folder(".", folder=place.folder)
-    try:
-        return os.listdir(folder)[:_NAMES_LOOKED_AT]
-    finally:
-        os.close(folder)
+    with Root(workspace) as root, root.place(path, follow=follow) as place:
+        check_location(place.inside, path, effect)
+        return act(root, place)
 
 
 # ---- wording

@@ -48,7 +48,9 @@ class Deadlines:
         return entry
 
     def forget(self, entry: Entry) -> None:
-        """Cancel an entry."""
+        """Cancel an entry, unless it is over."""
+        if entry[2] is None:
+            return
         entry[2] = None
         self._settled += 1
         if self._settled > 256 and self._settled * 2 > len(self._heap):
@@ -76,10 +78,12 @@ class Deadlines:
         self._timer, self._timer_at = None, float("inf")
         now = self._loop.time() + 0.0005  # the loop's timers may fire a clock tick early
         while self._heap and self._heap[0][0] <= now:
-            timed: DelegationRun | None = heapq.heappop(self._heap)[2]
+            entry = heapq.heappop(self._heap)
+            timed: DelegationRun | None = entry[2]
             if timed is None:
                 self._settled -= 1
                 continue
+            entry[2] = None
             try:
                 timed.look(now)
             except Exception:  # one failure must not affect other deadlines
@@ -99,25 +103,15 @@ class RunTimer:
     def __init__(self, deadlines: Deadlines, at: float, run: "DelegationRun") -> None:
         """Schedules a check of `run` at this time."""
         self._deadlines = deadlines
-        self._entry: Entry | None = deadlines.push(at, run)
+        self._entry = deadlines.push(at, run)
 
     def schedule(self, at: float, run: "DelegationRun") -> None:
         """Schedule a check of `run` at this time and cancel the earlier one."""
-        if self._entry is not None:
-            self._deadlines.forget(self._entry)
+        self._deadlines.forget(self._entry)
         self._entry = self._deadlines.push(at, run)
 
-    def fired(self) -> None:
-        self._entry = None
-
     def cancel(self) -> None:
-        if self._entry is not None:
-            self._deadlines.forget(self._entry)
-            self._entry = None
-
-    def reach_soft_deadline(self) -> None:
-        self.hand_in = True
-        self.release_waiters()
+        self._deadlines.forget(self._entry)
 
     def release_waiters(self) -> None:
         """Called at its soft deadline or when it is stopped."""
@@ -132,7 +126,8 @@ class RunTimer:
 
 
 LOOK_SECONDS = 0.05
-REPORT_SECONDS = 0.25
+LEAST_SECONDS = 0.25
+"""A shorter turn is not a block, even after a deadline."""
 _OURS = str(Path(__file__).parents[2])
 _AGENT_CODE = (str(Path(_OURS) / "testing"), str(Path(_OURS) / "builtin"))
 _HANDED_TO_AGENTS = ("agents/function.py", "core/jsonable.py", "runtime/perform.py", "runtime/receive.py", "runtime/validate.py")
@@ -141,9 +136,6 @@ _ASYNCIO = str(Path(asyncio.__file__).parent)
 _LIBRARIES = (sysconfig.get_path("stdlib"), str(Path(pydantic.__file__).parent), "<")
 """Library code, which belongs to its caller. `<`: frozen or generated code."""
 _SIGNAL = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
-
-
-_LOG = logging.getLogger("remit.watchdog")
 
 
 RESEND_SECONDS = 1.0
@@ -176,16 +168,16 @@ class Watchdog:
         self._wanted = threading.Event()
         self._closing = threading.Event()
         self._closed = False
-        self._reported_beat = 0.0
         self._turn: tuple[float, int] = (0.0, 0)
         self._turn_since = time.monotonic()
-        self._stopping: str | None = None
+        self.words = ""
+        """How the loop was blocked last."""
         self._thread: threading.Thread | None = None
         self._loop_thread = threading.get_ident()
         self._has_signal = False
-        self._messages: dict[str, str] = {}
+        self.messages: dict[str, str] = {}
         """How delegations that were stopped from another thread blocked the loop: such an exception carries no message."""
-        self._signalled_at = 0.0
+        self.signalled_at = 0.0
         """When a signal was sent that the loop's thread has not handled yet; 0: none."""
 
     def wake(self) -> None:
@@ -196,9 +188,6 @@ class Watchdog:
         if self._thread is None:
             self._begin()
         self._wanted.set()
-
-    def take_message(self, running: "DelegationRun") -> str:
-        return self._messages.pop(running.delegation.session_id, "")
 
     def close(self) -> None:
         self._closed = True
@@ -228,57 +217,45 @@ class Watchdog:
         while not self._closed:
             self._wanted.wait()
             self._closing.wait(LOOK_SECONDS)
-            beat_at = self._beat_at
-            blocked = self._turn_seconds(beat_at)
-            if blocked < REPORT_SECONDS or not self.is_awake or self._closed:
+            blocked = self._turn_seconds()
+            if blocked < LEAST_SECONDS or not self.is_awake or self._closed:
                 continue
             earliest = self._deadlines.earliest_end()
-            overdue = earliest is not None and time.monotonic() > earliest + 0.1
-            must_stop = blocked > self._limit or overdue
-            if self._reported_beat != beat_at or must_stop:
-                self._look_inside(blocked, must_stop)
-                self._reported_beat = beat_at
+            if blocked > self._limit or (earliest is not None and time.monotonic() > earliest + 0.1):
+                self.words = f"blocked the event loop for {blocked:.1f} s"
+                self._stop_agent()
 
-    def _turn_seconds(self, beat_at: float) -> float:
+    def _turn_seconds(self) -> float:
         """How long the current task has had the loop, without the time of earlier tasks."""
-        turn = (beat_at, id(asyncio.current_task(self._loop)))
+        turn = (self._beat_at, id(asyncio.current_task(self._loop)))
         now = time.monotonic()
         if turn != self._turn:
             self._turn, self._turn_since = turn, now
         return now - self._turn_since
 
-    def _look_inside(self, blocked: float, must_stop: bool) -> None:
+    def _stop_agent(self) -> None:
         if self._has_signal:
             now = time.monotonic()
-            if now - self._signalled_at < RESEND_SECONDS:  # signals queue: on a busy machine they would pile up in their handler
-                return
-            self._stopping = f"blocked the event loop for {blocked:.1f} s" if must_stop else None
-            self._signalled_at = now
-            signal.pthread_kill(self._loop_thread, _SIGNAL)
+            if now - self.signalled_at >= RESEND_SECONDS:  # signals queue: on a busy machine they would pile up in their handler
+                self.signalled_at = now
+                signal.pthread_kill(self._loop_thread, _SIGNAL)
             return
-        self._look_from_outside(blocked, must_stop)
-
-    def _look_from_outside(self, blocked: float, must_stop: bool) -> None:
-        """For a loop that is not on the main thread; it cannot run while this thread has the interpreter."""
+        # The loop is not on the main thread. It cannot run while this thread has the interpreter.
         import ctypes  # before the frame is looked at: an import lets the other thread run
 
         frame = sys._current_frames().get(self._loop_thread)
         task = asyncio.current_task(self._loop)
-        if frame is None or task is None:
+        running = next((one for one in list(self._living().values()) if one.task is task), None)
+        if frame is None or task is None or running is None or _frame_of_agent(frame) is not frame:
             return
-        running = self._running_of(task)
-        if must_stop and running is not None and _frame_of_agent(frame) is frame and _is_between_turns(frame):
-            message = f"{running.delegation.agent} blocked the event loop for {blocked:.1f} s at {_place(frame)} and was stopped."
-            self._messages[running.delegation.session_id] = message
+        if dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("JUMP_BACKWARD"):  # only there it receives an exception at once
+            self.messages[running.delegation.session_id] = self._message(running, frame)
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._loop_thread), ctypes.py_object(BlockedLoop))
-            return
-        if self._reported_beat == self._beat_at:
-            return  # already reported
-        who = task.get_name() if running is None else running.delegation.agent
-        _LOG.warning("%s blocks the event loop at %s, for %.1f s so far.", who, _place(frame), blocked)
 
-    def signal_handled(self) -> None:
-        self._signalled_at = 0.0
+    def _message(self, running: "DelegationRun", frame: FrameType) -> str:
+        place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} in {frame.f_code.co_name}"
+        advice = 'Declare it with isolation="process", or make it a sync function to give it a thread.'
+        return f"{running.delegation.agent} {self.words} at {place} and was stopped. {advice}"
 
     def whose_turn(self) -> "DelegationRun | None":
         """The delegation whose code the loop is running now."""
@@ -286,23 +263,11 @@ class Watchdog:
         running = None if current is None else self._living().get(current.delegation.session_id)
         return running if running is current else None
 
-    def _running_of(self, task: "asyncio.Task[Any]") -> "DelegationRun | None":
-        return next((running for running in list(self._living().values()) if running.task is task), None)
-
     def interrupt(self, running: "DelegationRun", frame: FrameType | None) -> None:
         """Called on the loop's thread, inside the blocking code."""
         standing = _frame_of_agent(frame)
-        if standing is None:
-            return
-        agent, place = running.delegation.agent, _place(standing)
-        advice = 'Declare it with isolation="process", or make it a sync function to give it a thread.'
-        if self._stopping is None:
-            _LOG.warning("%s (%s) blocks the event loop at %s. %s", agent, running.delegation.session_id, place, advice)
-            running.notice_later(f"{agent} blocks the event loop at {place}. {advice}")
-            return
-        message = f"{agent} {self._stopping} at {place} and was stopped. {advice}"
-        self._stopping = None
-        raise BlockedLoop(message)
+        if standing is not None:
+            raise BlockedLoop(self._message(running, standing))
 
 
 class _SignalHandler:
@@ -313,7 +278,7 @@ class _SignalHandler:
 
     def __call__(self, _signal: int, frame: FrameType | None) -> None:
         for watchdog in tuple(self.watchdogs):  # an exception raised in an agent may close one
-            watchdog.signal_handled()
+            watchdog.signalled_at = 0.0
             running = watchdog.whose_turn()
             if running is not None:
                 watchdog.interrupt(running, frame)
@@ -339,15 +304,6 @@ def _stop_listening(watchdog: Watchdog) -> None:
                 _SIGNAL, signal.SIG_IGN
             )  # discards a sent signal that is not delivered: without a handler it would end the program
             signal.signal(_SIGNAL, signal.SIG_DFL)
-
-
-def _is_between_turns(frame: FrameType) -> bool:
-    """Whether it is at the backward jump of a Python loop, the only place where it receives an exception at once."""
-    return dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("JUMP_BACKWARD")
-
-
-def _place(frame: FrameType) -> str:
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} in {frame.f_code.co_name}"
 
 
 def _frame_of_agent(frame: FrameType | None) -> FrameType | None:

@@ -18,7 +18,7 @@ from remit.core.request import Request
 from remit.core.result import Artifact, Return, Status, StopReason, state_of
 from remit.core.states import State
 from remit.engines.embedded.deadlines import BlockedLoop, RunTimer, let_go
-from remit.engines.embedded.handles import LocalHandle, Node, WaitedHandle
+from remit.engines.embedded.handles import Node, WaitedHandle
 from remit.engines.embedded.journal import Clash, KeyConflict, OutcomeConflict, OverBudget, Problem
 from remit.runtime import reply
 from remit.runtime.accept import accept, queue_full, recorded_budget
@@ -38,7 +38,6 @@ CHILDREN_SECONDS = 0.9
 """How long an ending caller waits for its children to end."""
 PROCESS_GRACE_SECONDS = 0.5
 """Time for SIGTERM, grace and kill of a process agent. With the harvest of up to 0.4 s it must stay below the promised second."""
-LATE_SECONDS = 0.2
 UNRECORDED_SECONDS = 0.5
 OVERDUE_SECONDS = 0.6
 """After this long past its deadline the calls of an agent are refused, even if nothing else can stop it."""
@@ -153,11 +152,7 @@ class Outcome:
         holder: str | None = None
         if not self.is_known:
             self._recorded = self._loop.create_future()
-            try:
-                holder = await self._recorded
-            except asyncio.CancelledError:
-                self._recorded = self._loop.create_future()  # for observers: the other future ended with its caller
-                raise
+            holder = await asyncio.shield(self._recorded)
         if holder is None and self.error is not None:
             raise self.error
         return holder
@@ -172,7 +167,6 @@ class DelegationRun(LocalRun):
     # Defaults of attributes that most delegations never set.
     stopped_by: Stop | None = None
     task: "asyncio.Task[None] | None" = None
-    children: "dict[str, Node] | None" = None
     callers_elsewhere: tuple[Delegation, ...] = ()  # those in other processes, nearest first
     drawn: "asyncio.Future[None] | None" = None  # its last spending is on record
     tokens: int = 0
@@ -180,8 +174,6 @@ class DelegationRun(LocalRun):
     replay: "Replay | None" = None
     """The children of a run before a crash, or of a resumed run."""
     _output: Output | None = None
-    _later: tuple[str, ...] = ()
-    """Notices that are not emitted yet."""
 
     def __init__(self, submission: Submission, engine: "EmbeddedEngine") -> None:
         super().__init__(submission, engine.config)
@@ -190,6 +182,7 @@ class DelegationRun(LocalRun):
         self.parent = caller if caller is not None and isinstance(caller, DelegationRun) else None  # type: ignore[assignment]
         self.phase = RECORDING
         self.outcome = Outcome(engine.loop)
+        self.children: dict[str, Node] = {}
         if submission.earlier is not None:
             self.replay = submission.earlier.replay
 
@@ -231,17 +224,8 @@ class DelegationRun(LocalRun):
     def below(self) -> "Iterator[Node]":
         """Itself and its live children, at every depth."""
         yield self
-        for child in list((self.children or {}).values()):
+        for child in list(self.children.values()):
             yield from child.below()
-
-    def add_child(self, child: "Node") -> None:
-        if self.children is None:
-            self.children = {}
-        self.children[child.delegation.lineage.session_id] = child
-
-    def remove_child(self, session_id: str) -> None:
-        if self.children is not None:
-            self.children.pop(session_id, None)
 
     # ---- from submission to the start of its agent
 
@@ -354,7 +338,7 @@ class DelegationRun(LocalRun):
             self.started_wall = self.config.deps.clock.wall()  # a resumed run is measured from its first start
         if self.delegation.idle_seconds is not None:
             self.timer.schedule(self._next_look(), self)  # silence is counted from here
-        self.task = engine.loop.create_task(self._perform(), context=engine.new_context())
+        self.task = engine.loop.create_task(self._perform(), context=engine.neutral.copy())
         if not engine.watchdog.is_awake:
             engine.watchdog.wake()
         if engine.bus.has_listeners:
@@ -375,8 +359,6 @@ class DelegationRun(LocalRun):
             late = self.held
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
-        except (BlockedLoop, OutOfTime) as early:
-            self.stopped_by = self.stopped_by or self._stop_of(early)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - SystemExit and the like from an agent must not end the orchestrator
@@ -388,19 +370,13 @@ class DelegationRun(LocalRun):
                 self._move(CONCLUDING)  # it has its answer, which even its deadline does not take away
                 if self.children:
                     await self.end_children()
-                if self._engine.loop.time() > self.delegation.deadline.hard_at + LATE_SECONDS:
-                    late = self._with_overrun(late)
                 self._settle(late)
             else:
-                self.stopped_by = self.stopped_by or self._stop_by_itself(crash)
+                self.stopped_by = self.stopped_by or self._stop_because(crash)
                 await self._conclude(late)
         except Exception as error:
             log.exception("The outcome of %s could not be settled", self.delegation.session_id)
             self._report_fault(error)
-
-    def _with_overrun(self, late: Return) -> Return:
-        overrun = self._engine.loop.time() - self.delegation.deadline.hard_at
-        return replace(late, warnings=(*late.warnings, f"It finished {overrun:.1f} s after its deadline: the event loop was blocked."))
 
     def _report_fault(self, error: Exception) -> None:
         """An error of remit itself: its caller must not wait for ever. Its record stays live, and the next process settles it."""
@@ -411,21 +387,21 @@ class DelegationRun(LocalRun):
         message = f"remit could not settle {self.delegation.session_id}: {describe_exception(error)}."
         self.fail(Unavailable(message, advice="This is a fault of remit. Please report it with the log."))
 
-    def _stop_of(self, early: BlockedLoop | OutOfTime) -> Stop:
-        if isinstance(early, BlockedLoop):
-            detail = early.message or self._engine.watchdog.take_message(self)
-            return Stop(reason=StopReason.DEADLINE, source="the watchdog", detail=detail, traceback=format_traceback(early))
-        said = early.message.rstrip(".")
-        if early.code == "BUDGET_EXCEEDED":
-            return Stop(reason=StopReason.BUDGET, source="the budget", detail=said)
-        detail = f"{said}: {self.elapsed():.1f} s of its {self.delegation.deadline.timeout_seconds:g} s were over."
-        return Stop(reason=StopReason.DEADLINE, source="the soft deadline", detail=detail)
-
-    def _stop_by_itself(self, crash: BaseException | None) -> Stop:
-        if crash is None:
+    def _stop_because(self, ended: BaseException | None) -> Stop:
+        """Why it ends without an answer: the watchdog, the soft deadline, its budget, or its own code. None: its task was cancelled."""
+        if ended is None:
             return Stop(reason=StopReason.CANCELLED, source="its own code", detail="the task of the agent was cancelled")
-        detail = f"{self.delegation.agent} ended the program: {describe_exception(crash)}."
-        return Stop(reason=StopReason.CRASHED, source="its own code", detail=detail, traceback=format_traceback(crash))
+        if isinstance(ended, OutOfTime):
+            said = ended.message.rstrip(".")
+            if ended.code == "BUDGET_EXCEEDED":
+                return Stop(reason=StopReason.BUDGET, source="the budget", detail=said)
+            detail = f"{said}: {self.elapsed():.1f} s of its {self.delegation.deadline.timeout_seconds:g} s were over."
+            return Stop(reason=StopReason.DEADLINE, source="the soft deadline", detail=detail)
+        if isinstance(ended, BlockedLoop):
+            detail = ended.message or self._engine.watchdog.messages.pop(self.delegation.session_id, "")
+            return Stop(reason=StopReason.DEADLINE, source="the watchdog", detail=detail, traceback=format_traceback(ended))
+        detail = f"{self.delegation.agent} ended the program: {describe_exception(ended)}."
+        return Stop(reason=StopReason.CRASHED, source="its own code", detail=detail, traceback=format_traceback(ended))
 
     # ---- stopping
 
@@ -436,7 +412,7 @@ class DelegationRun(LocalRun):
         self.stopped_by = why
         if why.reason is StopReason.CANCELLED:
             self.say(EventKind.CANCEL, {"state": "requested", "source": why.source, "reason": why.detail})
-        for child in list((self.children or {}).values()):
+        for child in list(self.children.values()):
             child.stop(self._stop_of_child(child, why))
         if self.phase is RUNNING:
             self._move(STOPPING)
@@ -465,7 +441,7 @@ class DelegationRun(LocalRun):
 
     async def end_children(self) -> None:
         """Stop all children: none outlives its caller. Bounded."""
-        children = list((self.children or {}).values())
+        children = list(self.children.values())
         source = f"the end of its caller {self.delegation.agent}"
         for child in children:
             child.stop(Stop(reason=StopReason.CANCELLED, source=source))
@@ -483,7 +459,6 @@ class DelegationRun(LocalRun):
 
     def look(self, now: float) -> None:
         """Handle its soft or hard deadline, its idle limit, or the end of its grace period."""
-        self.timer.fired()
         if self.stopped_by is not None:
             self._give_up()
             return
@@ -495,7 +470,8 @@ class DelegationRun(LocalRun):
             self.stop(Stop(reason=StopReason.IDLE, source="its idle limit"))
             return
         if now >= deadline.soft_at and not self.timer.hand_in:
-            self.timer.reach_soft_deadline()
+            self.timer.hand_in = True
+            self.timer.release_waiters()
             if self.started_at:
                 self.notice(f"Soft deadline: {self.remaining():.1f} s left to return the result so far.")
         self.timer.schedule(max(self._next_look(), now), self)
@@ -523,8 +499,13 @@ class DelegationRun(LocalRun):
 
     def abandon(self, what: str) -> Callable[[], None]:
         """Record that its agent could not be stopped, until the returned function is called."""
-        gone = self._engine.note_abandoned(self.delegation.session_id, what)
+        session_id, left_behind = self.delegation.session_id, self._engine.left_behind
+        left_behind[session_id] = what
         self.notice(f"{what} could not be stopped and was abandoned; its work no longer counts.")
+
+        def gone() -> None:
+            left_behind.pop(session_id, None)
+
         return gone
 
     def cancel_state(self) -> str:
@@ -563,7 +544,7 @@ class DelegationRun(LocalRun):
         try:
             if self.children:
                 await self.end_children()
-            foreign = self._engine.artifacts_of_others(self)
+            foreign = frozenset(path for other in self._engine.declaring if other is not self for path in other.artifacts or ())
             left = await collect_partial_work(self, self._output, late, foreign=foreign)
             left = await self._engine.keep_partial_work(self, left)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the answer is more important than the harvest
@@ -580,8 +561,6 @@ class DelegationRun(LocalRun):
 
     def _settle(self, result: Return) -> None:
         """Write the outcome, then report it. Once."""
-        if self._later:
-            self._emit_deferred()
         self._move(SETTLED)
         self.result = result
         engine, steps = self._engine, self.submission.step_times
@@ -704,16 +683,6 @@ class DelegationRun(LocalRun):
             self.stop(Stop(reason=StopReason.BUDGET, source="the budget", detail=problem.lack))
         answered.set_result(None)
 
-    def notice_later(self, message: str) -> None:
-        """Called by a signal handler inside its agent: emitted when the agent yields to the loop, and at the latest before its outcome."""
-        self._later = (*self._later, message)
-        self._engine.loop.call_soon_threadsafe(self._emit_deferred)
-
-    def _emit_deferred(self) -> None:
-        messages, self._later = self._later, ()
-        for message in messages:
-            self.notice(message)
-
     def heard(self) -> None:
         """Note a sign of life, for it and for every caller that waits for it."""
         now = self._engine.loop.time()
@@ -722,7 +691,7 @@ class DelegationRun(LocalRun):
 
     def declare(self, artifact: Artifact) -> None:
         super().declare(artifact)
-        self._engine.note_declared(self)
+        self._engine.declaring.add(self)
 
     def spend(self, tokens: int, cost: float) -> tuple[int, float, str | None]:
         passed = self.budget.charge(tokens=tokens, cost=cost)
@@ -758,10 +727,8 @@ class DelegationRun(LocalRun):
         if isinstance(child, Return):
             return SettledHandle(child)
         if child is not None:
-            return self._engine.handle_of(child).waited_for_by(self)
+            return WaitedHandle(self._engine.handle_of(child), self)
         handle = await self._engine.start(accept(request, self, deps or self._engine.deps))
-        if isinstance(handle, LocalHandle):
-            return handle.waited_for_by(self)
         return handle if isinstance(handle, SettledHandle) else WaitedHandle(handle, self)
 
     async def _replayed(self, request: Request) -> "Node | Return | None":

@@ -5,7 +5,7 @@
 import asyncio
 import contextlib
 import contextvars
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -18,7 +18,7 @@ from remit.core.delegation import Lineage
 from remit.core.errors import Misused, Unavailable
 from remit.core.events import Event
 from remit.core.ports import Store
-from remit.core.record import CancelRequest, Owner, Record, RecordDelegation
+from remit.core.record import CancelRequest, Owner, Record, RecordDelegation, common_fields
 from remit.core.redaction import is_redacted
 from remit.core.result import Return, StopReason, state_of
 from remit.core.states import State
@@ -36,14 +36,13 @@ from remit.engines.embedded.scheduler import Scheduler
 from remit.runtime import reply
 from remit.runtime.accept import normalised_call, recorded_budget, redraw_session_id
 from remit.runtime.deps import CURRENT, RuntimeDeps, Submission
-from remit.runtime.engine import EngineConfig, Middleware, Perform, Recovered, WorkerInfo
+from remit.runtime.engine import EngineConfig, Perform, Recovered, WorkerInfo
 from remit.runtime.lifecycle import LifecycleBus
 from remit.runtime.perform import perform
 from remit.runtime.reply import PartialWork, Stop
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.runtime.local_context import LocalRun
     from remit.runtime.result_cache import ResultCache
 
 STOP_SECONDS = 1.5
@@ -61,17 +60,16 @@ class EmbeddedEngine:
         self.config = config
         self.loop = asyncio.get_running_loop()
         self.is_closed = False
-        self._neutral = contextvars.copy_context()
-        self._neutral.run(CURRENT.set, None)
+        self.neutral = contextvars.copy_context()
+        self.neutral.run(CURRENT.set, None)
         self._runs: dict[str, DelegationRun] = {}
-        self._declaring: set[DelegationRun] = set()
+        self.declaring: set[DelegationRun] = set()
         """Delegations that declared artifacts."""
-        self._abandoned: dict[str, str] = {}
+        self.left_behind: dict[str, str] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        """Background tasks; True: closing waits for it."""
         settings = config.deps.settings
-        self.journal = Journal(config.store, self.loop, self._neutral, in_loop=config.commit_in_loop, before=config.deps.policy.write_out)
-        self.deadlines = Deadlines(self.loop, self._neutral)
+        self.journal = Journal(config.store, self.loop, self.neutral, in_loop=config.commit_in_loop, before=config.deps.policy.write_out)
+        self.deadlines = Deadlines(self.loop, self.neutral)
         self.scheduler = Scheduler(
             settings.slots_total,
             queue_limit=settings.queue_limit,
@@ -85,16 +83,10 @@ class EmbeddedEngine:
         self.streams = EventStreams(config.store, config.folder / "run", self.find, self.recover)
         self.perform: Perform = perform
         for middleware in reversed(config.middleware):
-            self.perform = partial(_wrapped, middleware, self.perform)
+            self.perform = partial(lambda outer, inner, work: outer(work, inner), middleware, self.perform)
         self.recovery = Recovery(self)
         self._peers = PeerProcesses(self.journal, config.folder / "run", self.owner.owner_id, self._on_cancel_request)
-        self._maintenance = Maintenance(
-            config,
-            self.journal,
-            lambda session_id: session_id in self._runs or self.recovery.has(session_id),
-            lambda: list(self._abandoned),
-            self._peers.take_cancels,
-        )
+        self._maintenance = Maintenance(self, self._peers.take_cancels)
 
     @property
     def deps(self) -> RuntimeDeps:
@@ -117,8 +109,7 @@ class EmbeddedEngine:
     async def run(self, submission: Submission) -> Return:
         if submission.cache is not None:
             return await self._result_cache.run(submission)
-        check = self._check(submission)
-        if check is not None and await check:
+        if self._needs_check(submission) and await self._is_refused(submission):
             return await self.refuse(submission)
         waiter: asyncio.Future[Return] = self.loop.create_future()
         run = self._submit(submission, waiter)
@@ -131,8 +122,7 @@ class EmbeddedEngine:
     async def start(self, submission: Submission) -> Handle:
         if submission.cache is not None:
             return await self._result_cache.start(submission)
-        check = self._check(submission)
-        if check is not None and await check:
+        if self._needs_check(submission) and await self._is_refused(submission):
             # Completes even if its caller leaves. Not a task that closing cancels, because that would cancel the caller.
             return SettledHandle(await asyncio.shield(self.loop.create_task(self.refuse(submission))))
         run = self._submit(submission, None)
@@ -143,18 +133,23 @@ class EmbeddedEngine:
             record = await self._holder(run, holder)
         except Misused as fault:
             return SettledHandle(await self._refuse_key(run, fault))
-        if record.result is not None:
-            return SettledHandle(record.result)
-        ours = self._runs.get(holder)
-        return LocalHandle(ours) if ours is not None else RecordedHandle(self, holder, run.delegation.deadline.hard_at)
+        until = run.delegation.deadline.hard_at
+        return RecordedHandle(self, holder, until) if record.result is None else SettledHandle(record.result)
 
-    def _check(self, submission: Submission) -> Awaitable[bool] | None:
-        """Whether it is refused, with the refusal in the submission; None: it is not."""
-        return None if submission.refusal is None and submission.delegation.resumes is None else self._is_refused(submission)
+    def _needs_check(self, submission: Submission) -> bool:
+        return submission.refusal is not None or submission.delegation.resumes is not None
 
     async def _is_refused(self, submission: Submission) -> bool:
-        """Whether a guard refused it, or it cannot be resumed."""
-        return submission.refusal is not None or (submission.delegation.resumes is not None and not await self._read_earlier(submission))
+        """Whether a guard refused it, or it cannot be resumed: then the refusal is in the submission."""
+        if submission.refusal is None and submission.delegation.resumes is not None:
+            try:
+                submission.earlier = await off_loop(earlier_run, self.store, submission)
+            except Misused as fault:
+                submission.refusal = refused_for(submission, fault)
+            else:
+                submission.earlier.note_facts(submission, self.deps)
+                submission.refusal = refused_meanwhile(submission, self.deps, self.loop.time())
+        return submission.refusal is not None
 
     def _submit(self, submission: Submission, waiter: "asyncio.Future[Return] | None") -> Node:
         if self.is_closed:
@@ -184,17 +179,6 @@ class EmbeddedEngine:
 
     def handle_of(self, node: Any) -> LocalHandle:
         return LocalHandle(node)
-
-    async def _read_earlier(self, submission: Submission) -> bool:
-        """Read the run that `submission` resumes; False, with a refusal in the submission, if it cannot be resumed."""
-        try:
-            submission.earlier = await off_loop(earlier_run, self.store, submission)
-        except Misused as fault:
-            submission.refusal = refused_for(submission, fault)
-            return False
-        submission.earlier.note_facts(submission, self.deps)
-        submission.refusal = refused_meanwhile(submission, self.deps, self.loop.time())
-        return submission.refusal is None
 
     async def refuse(self, submission: Submission) -> Return:
         """Record a refusal, unless it was answered from memory and so is already recorded."""
@@ -283,15 +267,8 @@ class EmbeddedEngine:
 
     # ---- cancelling
 
-    async def cancel(self, session_id: str, reason: str, source: str, *, force: bool = False) -> list[dict[str, Any]]:
+    async def cancel(self, session_id: str, reason: str, source: str) -> list[dict[str, Any]]:
         run = self._runs.get(session_id)
-        if run is not None and force:
-            nodes = frozenset(node.delegation.session_id for node in run.below())
-            cancelling = self.spawn(run.cancel_tree(reason, source))
-            await asyncio.sleep(0)  # cancelled first, so that its death does not count as a crash
-            self.config.kill(nodes)
-            ended: list[dict[str, Any]] = await asyncio.shield(cancelling)
-            return ended
         if run is not None:
             return await run.cancel_tree(reason, source)
         record = await known(self.store, session_id)
@@ -323,7 +300,7 @@ class EmbeddedEngine:
         return self._runs.get(session_id)
 
     def abandoned(self) -> Mapping[str, str]:
-        return self._abandoned
+        return self.left_behind
 
     def message(self, session_id: str, text: str) -> bool:
         run = self._runs.get(session_id)
@@ -386,7 +363,7 @@ class EmbeddedEngine:
         await self._maintenance.clean_up()
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        task = self.loop.create_task(coroutine, context=self._neutral.copy())
+        task = self.loop.create_task(coroutine, context=self.neutral.copy())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -465,7 +442,7 @@ class EmbeddedEngine:
         """Whether other processes draw from its budget, too."""
         self._runs[run.delegation.lineage.session_id] = run
         if run.parent is not None:
-            run.parent.add_child(run)
+            run.parent.children[run.delegation.lineage.session_id] = run
         return run.budget.enter()
 
     def unregister(self, run: DelegationRun, *, was_recorded: bool = True) -> None:
@@ -476,9 +453,9 @@ class EmbeddedEngine:
             run.budget.leave()
         else:
             run.budget.undo_enter()
-        self._declaring.discard(run)
+        self.declaring.discard(run)
         if run.parent is not None:
-            run.parent.remove_child(session_id)
+            run.parent.children.pop(session_id, None)
 
     def redraw(self, run: DelegationRun) -> None:
         """Give it another session id."""
@@ -487,32 +464,8 @@ class EmbeddedEngine:
         drawn = run.delegation.session_id
         self._runs[drawn] = self._runs.pop(taken)
         if run.parent is not None:
-            run.parent.remove_child(taken)
-            run.parent.add_child(run)
-
-    def new_context(self) -> contextvars.Context:
-        """A context that belongs to no delegation."""
-        return self._neutral.copy()
-
-    def note_abandoned(self, session_id: str, what: str) -> Callable[[], None]:
-        """Call the result once it has ended."""
-        self._abandoned[session_id] = what
-
-        def gone() -> None:
-            self._abandoned.pop(session_id, None)
-
-        return gone
-
-    def artifacts_of_others(self, run: DelegationRun) -> frozenset[str]:
-        """Files declared by other live delegations."""
-        return frozenset(path for other in self._declaring if other is not run for path in other.artifacts or ())
-
-    def note_declared(self, run: DelegationRun) -> None:
-        self._declaring.add(run)
-
-
-def _wrapped(middleware: Middleware, inner: Perform, work: "LocalRun") -> Awaitable[Return]:
-    return middleware(work, inner)
+            run.parent.children.pop(taken, None)
+            run.parent.children[run.delegation.lineage.session_id] = run
 
 
 def _still_running(asked: Node, holder: Record) -> Return:
@@ -528,31 +481,15 @@ def _settled_record(submission: Submission, result: Return, owner_id: str) -> Re
     """The record of a delegation whose agent did not run. Without its idempotency key: a refusal does not consume it."""
     delegation, settled_at = submission.delegation, submission.step_times[12]
     state = state_of(result)
-    lineage = delegation.lineage
-    timeout_seconds = delegation.deadline.timeout_seconds
     return Record(
-        session_id=lineage.session_id,
-        root_id=lineage.root_id,
-        parent_id=lineage.parent_id,
-        depth=lineage.depth,
-        path=lineage.path,
-        agent=delegation.agent,
-        parameters=delegation.parameters,
-        caller=delegation.caller,
-        priority=delegation.priority,
+        **delegation.lineage._asdict(),
+        **common_fields(delegation),
         state=state,
-        created_at=delegation.created_at,
-        timeout_seconds=timeout_seconds,
-        deadline_at=delegation.created_at + timeout_seconds,
+        timeout_seconds=delegation.deadline.timeout_seconds,
+        deadline_at=delegation.deadline_wall,
         owner=owner_id,
         started_at=None if state is State.REFUSED else settled_at,
         settled_at=settled_at,
-        command=delegation.command,
-        task=delegation.task,
-        accept=delegation.accept,
-        limits=delegation.limits,
-        idle_seconds=delegation.idle_seconds,
-        caller_info=delegation.caller_info,
         step_times=tuple(submission.step_times),
         result=result,
     )

@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import time
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextvars import Context
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 SHARE = 0.1
-"""Maximum share of time spent polling. Waiting for a thread does not count, because polling would be slowest under load."""
+"""Maximum share of time spent polling."""
 OWNERS_SECONDS = 0.5
 HEADS_AT_ONCE = 1000
 """Maximum delegations per read: the rows of ten thousand would take megabytes."""
@@ -33,7 +34,6 @@ FORGOTTEN = Head(State.REFUSED, "", 0)
 """A waiter detects it on its next read."""
 
 Recover = Callable[[], Awaitable[Any]]
-Heads = Mapping[str, Head]
 
 
 class WatchedDelegation:
@@ -165,44 +165,29 @@ class Watcher:
 
     async def _look(self, changes: StoreChanges) -> float:
         """Returns the duration of the poll."""
-        stamp = await changes.stamp()
-        is_same = stamp == self._stamp
-        wanted = [session_id for session_id, watched in self._watched.items() if not is_same or watched.head is None]
-        if not wanted:
-            return 0.0
-        total = 0.0
-        for part in batched(wanted, HEADS_AT_ONCE):
-            heads, seconds = await off_loop(_timed, self._store.heads, part)
-            total += seconds
+        began, stamp = time.monotonic(), await changes.stamp()
+        wanted = [session_id for session_id, watched in self._watched.items() if stamp != self._stamp or watched.head is None]
+        for start in range(0, len(wanted), HEADS_AT_ONCE):
+            part = wanted[start : start + HEADS_AT_ONCE]
+            heads = await off_loop(self._store.heads, part)
             for session_id in part:
                 watched = self._watched.get(session_id)
                 if watched is not None and watched.head != (head := heads.get(session_id, FORGOTTEN)):
                     watched.head = head
                     watched.tell()
         self._stamp = stamp
-        return total
+        return time.monotonic() - began if wanted else 0.0
 
     async def _watch_owners(self) -> None:
         """Recover delegations of dead owners. This process reports its own recoveries with `tell`; those of others appear in the store."""
-        recover = self._recover
-        if recover is None:
+        if self._recover is None:
             return
         owners = {watched.head.owner for watched in self._watched.values() if watched.head is not None and watched.head.is_recoverable}
         if owners and owners - await off_loop(living_owners, self._store, self._run_folder):
             with contextlib.suppress(RemitError):  # closed, or the database is busy: seen at the next turn
-                await recover()
+                await self._recover()
             for watched in self._watched.values():
                 watched.head = None  # checked again under its new owner
-
-
-def batched(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    return (items[start : start + size] for start in range(0, len(items), size))
-
-
-def _timed(heads: Callable[[Sequence[str]], Heads], wanted: Sequence[str]) -> tuple[Heads, float]:
-    """The heads, with the thread time used."""
-    began = time.thread_time()
-    return heads(wanted), time.thread_time() - began
 
 
 FARTHEST = 2**53
@@ -293,8 +278,7 @@ class EventStreams:
         while True:
             events = await off_loop(self._store.events, record.session_id, after, AT_ONCE)
             is_last = len(events) < AT_ONCE
-            while events:
-                event = events.pop(0)  # events that were delivered are not kept
+            for event in events:
                 if is_waiting and event.number >= BEFORE_RUN:
                     return  # notices from the queue follow the step that ends the wait
                 after = event.number
@@ -323,11 +307,7 @@ def _recorded_events(run: "DelegationRun", after: int) -> Iterator[Event]:
         if before[-1] is None:
             return  # as in `_from_store`
     output = run.output
-    place = bisect_right(output.events, max(after, BEFORE_RUN), key=_number)
+    place = bisect_right(output.events, max(after, BEFORE_RUN), key=attrgetter("number"))
     while place < len(output.events) and output.events[place].number <= output.on_record:
         yield output.events[place]
         place += 1
-
-
-def _number(event: Event) -> int:
-    return event.number

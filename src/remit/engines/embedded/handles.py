@@ -37,15 +37,10 @@ class Node(Protocol):
 
 
 class LocalHandle(LiveHandle):
-    __slots__ = ("_caller", "_run")
+    __slots__ = ("_run",)
 
-    def __init__(self, run: "DelegationRun", caller: "DelegationRun | None" = None) -> None:
+    def __init__(self, run: "DelegationRun") -> None:
         self._run = run
-        self._caller = caller
-        """The delegation that waits with this handle and lends its slot meanwhile."""
-
-    def waited_for_by(self, caller: "DelegationRun") -> "LocalHandle":
-        return LocalHandle(self._run, caller)
 
     @property
     def session_id(self) -> str:
@@ -61,14 +56,7 @@ class LocalHandle(LiveHandle):
 
     async def result(self) -> Return:
         """The return. Cancelling a waiter does not end the delegation."""
-        done = self._run.outcome.done
-        if done.done():
-            return done.result()
-        with self._waiting():
-            return await asyncio.shield(done)
-
-    def _waiting(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self._caller is None else _lent_slot(self._caller)
+        return await asyncio.shield(self._run.outcome.done)
 
     async def stream(self) -> AsyncIterator[Event]:
         run, position = self._run, 0
@@ -77,21 +65,17 @@ class LocalHandle(LiveHandle):
             while position < len(events):
                 yield events[position]
                 position += 1
-            if run.outcome.result is not None:
-                yield final_event(run.outcome.result, LAST + run.output.count, run.deps.clock.wall())
+            if run.outcome.is_known:
+                yield final_event(run.outcome.get(), LAST + run.output.count, run.deps.clock.wall())
                 return
-            if run.outcome.error is not None:
-                raise run.outcome.error
-            with self._waiting():
-                await run.output.wait_news()
+            await run.output.wait_news()
 
     async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
         return list(await self._run.cancel_tree(reason, "its caller"))
 
 
 class WaitedHandle:
-    """Handle of a delegation that the engine does not run for this caller, e.g. one whose result the cache will use. Waiting for it also
-    lends the caller's slot."""
+    """The handle of a child for its caller, which lends its slot while it waits."""
 
     __slots__ = ("_caller", "_handle")
 
@@ -122,7 +106,6 @@ class WaitedHandle:
 
 @contextlib.contextmanager
 def _lent_slot(caller: "DelegationRun") -> Iterator[None]:
-    """A caller that waits for its child lends its slot."""
     caller.engine.scheduler.lend(caller)
     try:
         yield

@@ -16,6 +16,7 @@ from remit.core.ports import Store
 from remit.core.record import AppendEvent, BeginDelegation, RecordDelegation, SettleDelegation, Write, WriteResult
 
 RETRY_SECONDS = 0.25
+CLOSE_SECONDS = 5.0
 PATIENCE_SECONDS = 0.6
 """How long a caller waits for an outcome to be written before it is answered anyway, with a warning."""
 
@@ -91,13 +92,11 @@ class Journal:
             self._limit_wait(self._next, _BUSY)
         self._next.writes.append(write)
         self._next.thens.append(then)
-        if not at_once:
-            if self._armed is None:
-                self._arm()
-            return
-        if self._armed is not None:
+        if at_once and self._armed is not None:
             self._armed.cancel()
-        self._flush()
+            self._flush()
+        else:
+            self._arm()
 
     async def written(self, write: Write) -> None:
         """Wait until it is durable. Raises `Unavailable` if it could not be written."""
@@ -124,16 +123,10 @@ class Journal:
     def owes(self) -> int:
         return len(self._owed)
 
-    async def drain(self, seconds: float) -> None:
-        """Wait until everything is written, at most `seconds`."""
-        end = self._loop.time() + seconds
-        while (  # noqa: ASYNC110 - only at shutdown; five conditions do not justify an event
-            self._next.writes or self._calls or self._thread_busy or self._owed
-        ) and self._loop.time() < end:
-            await asyncio.sleep(0.005)
-
     async def close(self) -> None:
-        await self.drain(5.0)
+        end = self._loop.time() + CLOSE_SECONDS
+        while (self._next.writes or self._calls or self._thread_busy or self._owed) and self._loop.time() < end:  # noqa: ASYNC110 - only at shutdown
+            await asyncio.sleep(0.005)
         self._closed = True
         for group in (self._next, *self._owed):
             for then in group.thens:
@@ -146,9 +139,7 @@ class Journal:
 
     def _flush(self) -> None:
         self._armed = None
-        if self._closed:
-            return
-        if self._thread_busy:
+        if self._closed or self._thread_busy:
             return
         if self._calls and not (self._next.writes and self._was_call):  # alternating: neither delays the other
             self._was_call = True
@@ -232,10 +223,7 @@ class Journal:
         met = any(applied)
         for write, then in zip(group.writes, group.thens, strict=True):
             if then is not None:
-                try:
-                    then(_problem(write, applied) if met else None)
-                except Exception:  # one failure must not leave the others of its group waiting
-                    log.exception("A callback after a write failed")
+                _call(then, _problem(write, applied) if met else None)
         group.writes.clear()
         group.thens.clear()
 
@@ -293,7 +281,7 @@ class Journal:
 def _call(then: Then, problem: Problem) -> None:
     try:
         then(problem)
-    except Exception:  # as in `_tell`
+    except Exception:  # one failure must not leave the others of its group waiting
         log.exception("A callback after a write failed")
 
 

@@ -5,17 +5,17 @@ Also handles cancel requests whose wake-up was lost."""
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from remit.core.errors import Unavailable
 from remit.core.record import Record
-from remit.engines.embedded.journal import Journal
 from remit.system.files import remove_folder
 from remit.system.liveness import living_owners
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.runtime.engine import EngineConfig
+    from remit.engines.embedded.embedded import EmbeddedEngine
 
 TURN_SECONDS = 1.0
 CANCELS_SECONDS = 30.0
@@ -25,25 +25,17 @@ log = logging.getLogger("remit.maintenance")
 
 
 class Maintenance:
-    def __init__(
-        self,
-        config: "EngineConfig",
-        journal: Journal,
-        is_in_use: Callable[[str], bool],
-        abandoned: Callable[[], list[str]],
-        take_cancels: Callable[[], Awaitable[None]],
-    ) -> None:
-        """`is_in_use`: whether this engine has a session; `abandoned`: sessions whose agent could not be stopped."""
-        self._root = config.deps.root
-        self._clock = config.deps.clock
-        self._store = config.store
-        self._owner_id = config.owner.owner_id
-        self._folder = config.folder
-        self._settings = config.deps.settings
-        self._journal = journal
-        self._is_in_use = is_in_use
-        self._abandoned = abandoned
+    def __init__(self, engine: "EmbeddedEngine", take_cancels: Callable[[], Awaitable[None]]) -> None:
+        self._engine = engine
+        self._root = engine.deps.root
+        self._clock = engine.deps.clock
+        self._store = engine.store
+        self._folder = engine.config.folder
+        self._settings = engine.deps.settings
         self._take_cancels = take_cancels
+
+    def _is_in_use(self, session_id: str) -> bool:
+        return self._engine.find(session_id) is not None or self._engine.recovery.has(session_id)
 
     async def run(self) -> None:
         """Run until cancelled. A failed step is retried at its next turn."""
@@ -53,7 +45,7 @@ class Maintenance:
         while True:
             try:
                 await step()
-                step = self._checkpoint_log
+                step = partial(off_loop, self._store.optimize)
                 now = loop.time()
                 if now - swept >= CANCELS_SECONDS:
                     swept = now
@@ -67,15 +59,12 @@ class Maintenance:
                 log.exception("Maintenance failed; it continues")
             await asyncio.sleep(TURN_SECONDS)
 
-    async def _checkpoint_log(self) -> None:
-        await off_loop(self._store.optimize)
-
     async def clean_up(self) -> None:
         """Remove scratch folders beyond the retention period, and history beyond `history_days`."""
         await off_loop(self._remove_old_scratch, self._clock.wall() - self._settings.retention_seconds)
         if self._settings.history_days is not None:
             oldest = self._clock.wall() - self._settings.history_days * 86_400
-            await self._journal.call(lambda store: store.prune(settled_before=oldest))
+            await self._engine.journal.call(lambda store: store.prune(settled_before=oldest))
         await off_loop(self._forget_old_workspaces)
         await self.remove_unused_workspaces()
 
@@ -102,8 +91,8 @@ class Maintenance:
         records = [record for record in map(self._store.get, sessions) if record is not None and record.result is not None]
         if not records:
             return []
-        others = living_owners(self._store, self._folder / "run") - {self._owner_id}
-        busy = {record.root_id for record in map(self._store.get, self._abandoned()) if record is not None}
+        others = living_owners(self._store, self._folder / "run") - {self._engine.owner.owner_id}
+        busy = {record.root_id for record in map(self._store.get, list(self._engine.abandoned())) if record is not None}
         free = [record for record in records if record.owner not in others and record.root_id not in busy]
         return [record for record in free if self._may_be_unused(record, before)][:WORKSPACES_PER_TURN]
 

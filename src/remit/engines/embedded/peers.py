@@ -5,7 +5,7 @@ A cancel request is written to the store; then the owner is woken through its na
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -139,32 +139,17 @@ class PeerProcesses:
     async def wait_cancelled(self, record: Record) -> list[dict[str, Any]]:
         """How the nodes of a cancelled tree ended, as recorded by their owner; bounded."""
         tree = await off_loop(self._store.tree, record.root_id)
-        nodes = [record.session_id, *(one.session_id for one in below(tree, record.session_id)[1:] if not one.state.is_settled)]
-        now: dict[str, Record] = {one.session_id: one for one in tree}
+        nodes = [record, *(one for one in below(tree, record.session_id)[1:] if not one.state.is_settled)]
+        sessions = [one.session_id for one in nodes]
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CANCEL_SECONDS), contextlib.aclosing(self._new_writes()) as new_writes:
-                async for _ in new_writes:
-                    now = {one.session_id: one for one in await off_loop(self._store.tree, record.root_id)}
-                    if all(now[session_id].state.is_settled for session_id in nodes):
-                        break
-        return [await self._cancel_state(now[session_id]) for session_id in nodes]
+            async with asyncio.timeout(CANCEL_SECONDS):
+                while not all(head.state.is_settled for head in (await off_loop(self._store.heads, sessions)).values()):  # noqa: ASYNC110 - another process settles them
+                    await asyncio.sleep(LOOK_SECONDS)
+        return [{"session_id": one.session_id, "agent": one.agent, "state": await self._cancel_state(one.session_id)} for one in nodes]
 
-    async def _new_writes(self) -> AsyncGenerator[None, None]:
-        """Yields once, then after each write of another process."""
-        stamp: int | None = None
-        changes = StoreChanges(self._store)
-        try:
-            while True:
-                if (seen := await changes.stamp()) != stamp:
-                    stamp = seen
-                    yield
-                await changes.wait()
-        finally:
-            changes.close()
-
-    async def _cancel_state(self, record: Record) -> dict[str, Any]:
-        state = str(record.state) if record.state.is_settled else "stopping"
-        for event in await off_loop(self._store.events, record.session_id):
-            if event.kind is EventKind.CANCEL and record.state.is_settled and event.body["state"] != "requested":
-                state = event.body["state"]
-        return {"session_id": record.session_id, "agent": record.agent, "state": state}
+    async def _cancel_state(self, session_id: str) -> str:
+        record = await off_loop(self._store.get, session_id)
+        if record is None or not record.state.is_settled:
+            return "stopping"
+        told = [event.body["state"] for event in await off_loop(self._store.events, session_id) if event.kind is EventKind.CANCEL]
+        return next((state for state in reversed(told) if state != "requested"), str(record.state))

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from remit.core.delegation import Delegation
 from remit.core.errors import Misused, Stopped
 from remit.core.events import BEFORE_RUN, Event, EventKind
 from remit.core.ports import Store
@@ -80,9 +79,11 @@ class Recovery:
         dead = [owner.owner_id for owner in owners if owner.owner_id != self._owner_id and is_dead(owner, self._run_folder)]
         unknown = {record.owner for record in live} - {owner.owner_id for owner in owners}
         for record in live:  # recorded for this process but not running: left by an interrupted recovery
-            if record.owner == self._owner_id and not self._is_known(record.session_id) and await self._is_live(record):
-                await self._settle_crashed(record, record.owner)
-                report.settled.append(record.session_id)
+            if record.owner == self._owner_id and not self._is_known(record.session_id):
+                latest = await off_loop(self._store.get, record.session_id)
+                if latest is not None and not latest.state.is_settled:
+                    await self._settle_crashed(record, record.owner)
+                    report.settled.append(record.session_id)
         for owner_id in (*dead, *sorted(unknown)):
             report.killed += await off_loop(self._engine.config.reap, owner_id, "")
             await self._take_over(owner_id, report)
@@ -93,11 +94,6 @@ class Recovery:
 
     def _is_known(self, session_id: str) -> bool:
         return session_id in self._taken or self._engine.find(session_id) is not None
-
-    async def _is_live(self, record: Record) -> bool:
-        """Whether it is still live: it may have ended since it was read."""
-        latest = await off_loop(self._store.get, record.session_id)
-        return latest is not None and not latest.state.is_settled
 
     async def _take_over(self, owner_id: str, report: Recovered) -> None:
         def take(store: Store) -> list[Record]:
@@ -179,10 +175,9 @@ class Recovery:
         """Settle a claimed delegation that no longer runs, after its children."""
         taken = await self._take_below(before)
         await self._engine.end_children_elsewhere([before, *taken], stop.detail)
+        below_it = Stop(reason=StopReason.CANCELLED, source=f"the end of its caller {before.agent}", detail=stop.detail)
         for record in sorted(taken, key=lambda r: -r.depth):
-            await self._settle(
-                record, Stop(reason=StopReason.CANCELLED, source=f"the end of its caller {before.agent}", detail=stop.detail)
-            )
+            await self._settle(record, below_it)
         await self._settle(before, stop)
 
     async def _take_below(self, before: Record) -> list[Record]:
@@ -239,7 +234,9 @@ class Recovery:
         submission.pending = pending_after_restart(submission, caller, deps)
         amend(submission)
         run = DelegationRun(submission, engine)
-        run.callers_elsewhere = self._callers_of(record, tree) if caller is None else ()
+        if caller is None:
+            now = engine.loop.time()
+            run.callers_elsewhere = tuple(delegation_of(one, deps, now) for one in reversed(lineage_of(record, tree)[:-1]))
         await self._restore(run, record, tree)
         if is_first:
             run.attempt = record.attempt
@@ -253,11 +250,6 @@ class Recovery:
         if not is_first:
             run.notice(f"Resumed after the end of its orchestrator; attempt {run.attempt}.")
         return run
-
-    def _callers_of(self, record: Record, tree: list[Record]) -> tuple[Delegation, ...]:
-        """Nearest first."""
-        now = self._engine.loop.time()
-        return tuple(delegation_of(one, self._deps, now) for one in reversed(lineage_of(record, tree)[:-1]))
 
     async def _restore(self, run: DelegationRun, record: Record, tree: list[Record]) -> None:
         """Restore its checkpoint, finished children, output, spending and files from before the crash."""

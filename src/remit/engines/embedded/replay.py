@@ -7,7 +7,7 @@ from remit.core.deadline import Deadline
 from remit.core.delegation import Delegation, Lineage, on_behalf_of
 from remit.core.errors import ErrorInfo, Misused
 from remit.core.ports import Store
-from remit.core.record import Record
+from remit.core.record import Record, common_fields
 from remit.core.request import Request
 from remit.core.result import Return, StopReason
 from remit.core.states import State
@@ -119,22 +119,8 @@ def delegation_of(record: Record, deps: RuntimeDeps, now: float, left: float | N
     left = max(0.0, min(record.deadline_at - deps.clock.wall() if left is None else left, record.timeout_seconds))
     hard_at = now + left
     return Delegation(
-        lineage=Lineage(
-            session_id=record.session_id, root_id=record.root_id, parent_id=record.parent_id, depth=record.depth, path=record.path
-        ),
-        agent=record.agent,
-        parameters=record.parameters,
-        caller=record.caller,
-        priority=record.priority,
+        lineage=Lineage(record.session_id, record.root_id, record.parent_id, record.depth, record.path),
         deadline=Deadline(hard_at=hard_at, soft_at=hard_at - grace_seconds(left), timeout_seconds=record.timeout_seconds),
-        created_at=record.created_at,
-        idle_seconds=record.idle_seconds,
         key=record.key,
-        accept=record.accept,
-        limits=record.limits,
-        command=record.command,
-        task=record.task,
-        resumes=record.resumes,
-        caller_info=record.caller_info,
-        limits_reason=record.limits_reason,
+        **common_fields(record),
     )

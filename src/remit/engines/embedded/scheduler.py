@@ -96,9 +96,6 @@ class Scheduler:
         delegation = item.delegation
         entry = [since - delegation.priority * self._ageing_seconds, self._count, item]
         lane = self._lanes.setdefault(delegation.agent, [])
-        if len(lane) > 64 and sum(one[2] is None for one in lane) * 2 > len(lane):
-            lane[:] = [one for one in lane if one[2] is not None]
-            heapq.heapify(lane)
         heapq.heappush(lane, entry)
         self._places[item] = entry
         self.fill()

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -115,8 +115,8 @@ class TemporalEngine(EmbeddedEngine):
             submission.refusal = await self._not_for_workers(submission)
         return submission.refusal is not None
 
-    def _check(self, submission: Submission) -> Awaitable[bool]:
-        return self._is_refused(submission)
+    def _needs_check(self, submission: Submission) -> bool:
+        return True
 
     def _new_run(self, submission: Submission) -> Node:
         return RemoteRun(submission, self) if self._is_remote(submission) else super()._new_run(submission)

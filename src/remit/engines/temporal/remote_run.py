@@ -79,7 +79,7 @@ class RemoteRun:
         self._engine.remote[self.delegation.session_id] = self
         if self.parent is not None:
             self.submission.budget.share()
-            self.parent.add_child(self)
+            self.parent.children[self.delegation.lineage.session_id] = self
 
     def _unregister(self, *, was_recorded: bool = True) -> None:
         if self._is_entered:
@@ -90,7 +90,7 @@ class RemoteRun:
                 self.submission.budget.undo_enter()
         self._engine.remote.pop(self.delegation.session_id, None)
         if self.parent is not None:
-            self.parent.remove_child(self.delegation.session_id)
+            self.parent.children.pop(self.delegation.session_id, None)
 
     def _record(self) -> None:
         steps = self.submission.step_times
@@ -288,18 +288,14 @@ class RemoteHandle(LocalHandle):
     __slots__ = ()
     _run: RemoteRun  # type: ignore[assignment]
 
-    def waited_for_by(self, caller: DelegationRun) -> "RemoteHandle":
-        return RemoteHandle(self._run, caller)  # type: ignore[arg-type]
-
     @property
     def is_queued(self) -> bool:
         return self._run.is_queued
 
     async def stream(self) -> AsyncIterator[Event]:
-        with self._waiting():
-            async for event in self._run.engine.follow(self.session_id):
-                if event.kind is not EventKind.STEP:
-                    yield event
+        async for event in self._run.engine.follow(self.session_id):
+            if event.kind is not EventKind.STEP:
+                yield event
 
     async def cancel(self, reason: str = "") -> list[dict[str, str]]:  # type: ignore[override]
         return await self._run.engine.cancel(self.session_id, reason, "its caller")

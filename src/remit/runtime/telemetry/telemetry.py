@@ -3,8 +3,6 @@
 OpenTelemetry is imported only then. An unreachable collector slows and stops nothing."""
 
 import asyncio
-import contextlib
-import functools
 import importlib
 import logging
 import os
@@ -22,8 +20,7 @@ from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.core.model_messages import ModelCall
-    from remit.runtime.telemetry.metrics import EngineMetrics
-    from remit.runtime.telemetry.names import Find, Live
+    from remit.runtime.telemetry.metrics import EngineMetrics, Find, Live
     from remit.runtime.telemetry.traces import Traces
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -36,60 +33,38 @@ _LOG = logging.getLogger("remit.signals")
 class Telemetry:
     """Export of one `Remit`, called by its engine and its models. `close` ends it within two seconds, whatever the collector does."""
 
-    def __init__(
-        self, metrics: "EngineMetrics | None", traces: "Traces | None", live: "Live", shutdowns: Sequence[Callable[[], None]]
-    ) -> None:
-        self._metrics = metrics
+    def __init__(self, traces: "Traces", metrics: "EngineMetrics", live: "Live", shutdowns: Sequence[Callable[[], None]]) -> None:
+        from remit.runtime.telemetry.metrics import METRIC_EVENTS
+
         self._traces = traces
         self._live = live
         self._shutdowns = shutdowns
-
-    @property
-    def middleware(self) -> tuple[Middleware, ...]:
-        return () if self._traces is None else (self._traces.perform,)
-
-    @property
-    def listeners(self) -> tuple[tuple[Listener, tuple[LifecycleKind, ...]], ...]:
-        from remit.runtime.telemetry.names import METRIC_EVENTS
-
-        found: list[tuple[Listener, tuple[LifecycleKind, ...]]] = []
-        if self._metrics is not None:
-            found.append((self._metrics.on_event, METRIC_EVENTS))
-        if self._traces is not None:
-            found.append((self._traces.ended, (LifecycleKind.COMPLETED, LifecycleKind.FAILED)))
-        return tuple(found)
+        self.middleware: tuple[Middleware, ...] = (traces.perform,)
+        self.listeners: tuple[tuple[Listener, tuple[LifecycleKind, ...]], ...] = (
+            (traces.ended, (LifecycleKind.COMPLETED, LifecycleKind.FAILED)),
+            (metrics.on_event, METRIC_EVENTS),
+        )
 
     def origin(self) -> Origin | None:
         """The caller's span in its own trace; None without one."""
-        return None if self._traces is None else self._traces.origin()
+        return self._traces.origin()
 
     def model_called(self, spender: Any, call: "ModelCall") -> None:
         """Export a call of a language model on behalf of `spender`, a context."""
-        if self._metrics is not None:
-            self._metrics.model_called(call)
         live = CURRENT.get() or self._live().get(getattr(spender, "session_id", ""))
-        if self._traces is not None and live is not None:
+        if live is not None:
             self._traces.model_called(live.delegation, call)
 
     async def close(self) -> None:
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(CLOSE_SECONDS):
-                ended = await asyncio.gather(*(off_loop(shutdown) for shutdown in self._shutdowns), return_exceptions=True)
-                for error in ended:
-                    if error is not None:
-                        _LOG.warning("Traces and metrics were not all sent: %s", error)
+                await asyncio.gather(*map(off_loop, self._shutdowns))
+        except Exception as error:  # noqa: BLE001 - an exporter may raise anything
+            _LOG.warning("Traces and metrics were not all sent: %s", error)
 
 
-def _signals(settings: Settings) -> list[str]:
-    """What to export, if anything."""
-    if _variable("OTEL_SDK_DISABLED") == "true":
-        return []
-    has_address = settings.signals.otlp_url is not None or bool(_variable(ENDPOINT))
-    return [
-        one
-        for one in ("traces", "metrics")
-        if _variable(f"OTEL_{one.upper()}_EXPORTER") != "none" and (has_address or _variable(f"OTEL_EXPORTER_OTLP_{one.upper()}_ENDPOINT"))
-    ]
+def _is_wanted(settings: Settings) -> bool:
+    return _variable("OTEL_SDK_DISABLED") != "true" and (settings.signals.otlp_url is not None or bool(_variable(ENDPOINT)))
 
 
 def _variable(name: str) -> str:
@@ -98,12 +73,12 @@ def _variable(name: str) -> str:
 
 async def open_telemetry(settings: Settings, owner_id: str, *, find: "Find", live: "Live") -> Telemetry | None:
     """None: not configured; or configured only by the environment while OpenTelemetry is not installed, which is logged."""
-    signals = _signals(settings)
-    if not signals:
+    if not _is_wanted(settings):
         return None
     try:
-        await off_loop(_load)
-        return _begin(signals, settings, owner_id, find, live)
+        for module in ("traces", "metrics"):
+            await off_loop(importlib.import_module, f"remit.runtime.telemetry.{module}")  # slow
+        return _begin(settings, owner_id, find, live)
     except (ModuleNotFoundError, Unavailable, ValueError, RuntimeError, OSError) as error:  # also for invalid exporter settings
         advice = error.advice if isinstance(error, Unavailable) else EXTRA if isinstance(error, ModuleNotFoundError) else "Correct it"
         if settings.signals.otlp_url is None:  # a variable of the machine, for programs that support it
@@ -112,13 +87,7 @@ async def open_telemetry(settings: Settings, owner_id: str, *, find: "Find", liv
         raise Misused(f"signals.otlp_url is set, but {error}.", advice=f"{advice}, or leave it out.") from error
 
 
-def _load() -> None:
-    """Import off the loop: it is slow."""
-    importlib.import_module("remit.runtime.telemetry.metrics")
-    importlib.import_module("remit.runtime.telemetry.traces")
-
-
-def _begin(signals: Sequence[str], settings: Settings, owner_id: str, find: "Find", live: "Live") -> Telemetry:
+def _begin(settings: Settings, owner_id: str, find: "Find", live: "Live") -> Telemetry:
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
@@ -126,23 +95,11 @@ def _begin(signals: Sequence[str], settings: Settings, owner_id: str, find: "Fin
     from remit.runtime.telemetry.traces import Traces
 
     logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # an unreachable collector is not reported on a terminal
-    resource = _resource(owner_id, settings)
-    shutdowns: list[Callable[[], None]] = []
-    metrics: EngineMetrics | None = None
-    traces: Traces | None = None
-    if "metrics" in signals:
-        exporter = _exporter(settings.signals.otlp_url, "metric_exporter", "OTLPMetricExporter", "metrics")
-        reader = PeriodicExportingMetricReader(
-            exporter, export_interval_millis=1000 * settings.signals.metric_seconds, export_timeout_millis=1000 * EXPORT_SECONDS
-        )
-        metrics = EngineMetrics(find, live, reader, resource)
-        shutdowns.append(functools.partial(metrics.close, CLOSE_SECONDS))
-    if "traces" in signals:
-        exporter = _exporter(settings.signals.otlp_url, "trace_exporter", "OTLPSpanExporter", "traces")
-        processor = BatchSpanProcessor(exporter, schedule_delay_millis=1000)
-        traces = Traces(processor.on_end, resource, find, content=settings.signals.content)
-        shutdowns.append(processor.shutdown)
-    return Telemetry(metrics, traces, live, shutdowns)
+    url, resource = settings.signals.otlp_url, _resource(owner_id, settings)
+    processor = BatchSpanProcessor(_exporter(url, "trace_exporter", "OTLPSpanExporter", "traces"), schedule_delay_millis=1000)
+    reader = PeriodicExportingMetricReader(_exporter(url, "metric_exporter", "OTLPMetricExporter", "metrics"))
+    metrics = EngineMetrics(find, live, reader, resource)
+    return Telemetry(Traces(processor.on_end, resource, find), metrics, live, (processor.shutdown, lambda: metrics.close(CLOSE_SECONDS)))
 
 
 def _exporter(url: str | None, module: str, name: str, signal: str) -> Any:

@@ -2,13 +2,13 @@
 
 Nothing is kept while a delegation runs: ids come from `core.ids`, times from the delegation itself. So a delegation that was resumed after
 a crash, or settled by the next process, has its span under the right caller. A root has two spans: its tree's (`invoke_workflow`) and its
-own. Steps are events of the span. Parameters, results and messages are included only with `signals.content`; secrets never are. Requires
-the OpenTelemetry SDK."""
+own. Steps are events of the span. Parameters, results and messages are not included. Requires the OpenTelemetry SDK. Its names for
+generative AI are still "Development"; remit's own are `remit.*`."""
 
-import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Any
 
 from opentelemetry import context as otel_context
@@ -23,29 +23,73 @@ from remit.core.events import STEPS
 from remit.core.ids import Traceparent, caller_span, parent_span_of, parse_traceparent, span_of, tree_span_of
 from remit.core.lifecycle import LifecycleEvent
 from remit.core.model_messages import ModelCall
-from remit.core.redaction import redact_parameters, redact_text, redact_value
 from remit.core.result import Return
 from remit.core.states import State
 from remit.runtime.engine import Perform
 from remit.runtime.local_context import LocalRun
-from remit.runtime.telemetry.names import SCOPE, Attribute, Find, Span
+from remit.runtime.telemetry.metrics import Find
 
-CONTENT_CHARACTERS = 8_192
 NAME_CHARACTERS = 300
 LARGEST = 2**63 - 1
-REMOTE_KINDS = ("grpc", "a2a", "remote")
+REMOTE_KINDS = ("a2a", "remote")
 """Remote agents: their spans have the kind client."""
 
 Put = Callable[[ReadableSpan], None]
 
 
+class Span(StrEnum):
+    """Values of `gen_ai.operation.name`, and prefixes of span names."""
+
+    WORKFLOW = "invoke_workflow"
+    """A whole tree, above its root."""
+    AGENT = "invoke_agent"
+    """A delegation."""
+    TOOL = "execute_tool"
+    """A delegation to an operation: `worker.read_file`."""
+    CHAT = "chat"
+    """A call of a language model."""
+
+
+class Attribute(StrEnum):
+    OPERATION = "gen_ai.operation.name"
+    AGENT_ID = "gen_ai.agent.id"
+    """The agent's name, which is unique in a project; the session is `remit.session_id`."""
+    AGENT_NAME = "gen_ai.agent.name"
+    TOOL_NAME = "gen_ai.tool.name"
+    TOOL_CALL_ID = "gen_ai.tool.call.id"
+    WORKFLOW_NAME = "gen_ai.workflow.name"
+    CONVERSATION = "gen_ai.conversation.id"
+    """The caller's name of the conversation, else the tree."""
+    PROVIDER = "gen_ai.provider.name"
+    MODEL = "gen_ai.request.model"
+    INPUT_TOKENS = "gen_ai.usage.input_tokens"
+    OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+    ERROR = "error.type"
+    SESSION = "remit.session_id"
+    ROOT = "remit.root_id"
+    PARENT = "remit.parent_id"
+    DEPTH = "remit.depth"
+    PATH = "remit.path"
+    STATE = "remit.state"
+    KIND = "remit.kind"
+    """Kind of the agent."""
+    COMMAND = "remit.command"
+    TASK = "remit.task_number"
+    PRIORITY = "remit.priority"
+    TOKENS = "remit.tokens"
+    COST = "remit.cost"
+    PRINCIPAL = "remit.principal"
+    DOOR = "remit.door"
+
+    __hash__ = str.__hash__  # the hash of an enumeration is slow, and dozens are needed for every span
+
+
 class Traces:
-    def __init__(self, put: Put, resource: Resource, find: Find, *, content: bool) -> None:
+    def __init__(self, put: Put, resource: Resource, find: Find) -> None:
         self._put = put
         self._resource = resource
         self._find = find
-        self._has_content = content
-        self._scope = InstrumentationScope(SCOPE)
+        self._scope = InstrumentationScope("remit")
 
     # ---- delegations
 
@@ -114,12 +158,6 @@ class Traces:
             Attribute.DOOR: event.door,
             Attribute.ERROR: None if event.error is None or event.success else event.error.code,
         }
-        if self._has_content:
-            result = event.result
-            found[Attribute.ARGUMENTS] = _content(redact_parameters(delegation.parameters))
-            if result is not None:
-                found[Attribute.SUMMARY] = _content(redact_text(result.summary))
-                found[Attribute.RESULT] = None if result.data is None else _content(redact_value(result.data))
         return {str(name): value for name, value in found.items() if value is not None}
 
     def _status(self, event: LifecycleEvent) -> Status:
@@ -128,9 +166,7 @@ class Traces:
             return Status(StatusCode.OK)
         if event.state == State.CANCELLED:
             return Status(StatusCode.UNSET)
-        error = event.error
-        words = event.state if error is None else redact_text(error.message)[:500] if self._has_content else error.code
-        return Status(StatusCode.ERROR, _sound(words))
+        return Status(StatusCode.ERROR, _sound(event.state if event.error is None else event.error.code))
 
     async def perform(self, work: LocalRun, inner: Perform) -> Return:
         """Middleware: spans of the agent's own libraries become children of the delegation's. The context ends with the agent's task."""
@@ -214,11 +250,6 @@ def _named(span: Span, delegation: Delegation) -> dict[str, str]:
 
 def _steps(times: tuple[float, ...]) -> tuple[Event, ...]:
     return tuple(Event(str(step), {}, _nanoseconds(at)) for step, at in zip(STEPS, times, strict=False) if at == at)
-
-
-def _content(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
-    return text if len(text) <= CONTENT_CHARACTERS else f"{text[:CONTENT_CHARACTERS]}… ({len(text)} characters)"
 
 
 def _sound(value: Any) -> Any:

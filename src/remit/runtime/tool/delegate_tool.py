@@ -6,12 +6,9 @@
 An invalid request raises `DelegateError` and nothing runs. Everything else, also an unreachable agent, is a `DelegateResult`."""
 
 import asyncio
-import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from remit.core.agents import AgentSpec
@@ -23,8 +20,6 @@ from remit.core.delegate_results import (
     SHOWN_CHARACTERS,
     Chunk,
     DelegateResult,
-    ReadableResults,
-    checked_limit,
     chunk_of,
     final_chunk,
     is_paused,
@@ -36,7 +31,7 @@ from remit.core.delegate_results import (
     shorten_result,
     started_chunk,
 )
-from remit.core.errors import Misused, RemitError, Stopped
+from remit.core.errors import Misused, RemitError
 from remit.core.events import Event, EventKind
 from remit.core.ports import AgentPort
 from remit.core.record import Record
@@ -79,6 +74,8 @@ class Delegator(Protocol):
     async def events(self, session_id: str, after: int = 0) -> list[Event]: ...
 
 
+RESULTS_KEPT = 10_000
+"""Results that a model can read on. Only ids are kept; the results are in the store."""
 _FAULTS = frozenset({"INVALID_TARGET", "INVALID_OPERATION", "INVALID_PARAMETERS"})
 
 
@@ -185,34 +182,7 @@ class DelegateTool:
         return self._remit.clock.wall()
 
 
-# ---- for other frameworks: from any loop or thread
-
-
-@contextmanager
-def needs(extra: str, *packages: str) -> Iterator[None]:
-    """Report a missing extra around its imports. Missing modules inside such a package are reported by the package."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in packages:
-            raise
-        name = (error.name or "").partition(".")[0]
-        raise ModuleNotFoundError(f"{name} is not installed: pip install 'remit[{extra}]'", name=error.name) from None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """The outcome of a call."""
-
-    text: str
-    """JSON for the model, within the limit of characters."""
-    result: DelegateResult | None = None
-    """None: the request was invalid and nothing ran."""
-    is_success: bool = False
-
-    @property
-    def is_fault(self) -> bool:
-        return self.result is None
+# ---- for other frameworks and the SDKs of vendors: from any loop
 
 
 class Toolbox:
@@ -226,89 +196,48 @@ class Toolbox:
         """`remit` is open. `among`: the offered agents; `characters`: maximum length of a result for the model."""
         self._tool = DelegateTool(remit, among)
         self._loop = remit.loop
-        self._characters = checked_limit(characters)
-        self._given = ReadableResults()
-        self._definition: tuple[tuple[AgentSpec, ...], dict[str, Any]] | None = None
-        self._can_read = False
-        """Whether the same tool can read omitted parts of a result, as last announced."""
-        self.definition()
+        self._characters = characters
+        self._given: deque[str | None] = deque(maxlen=RESULTS_KEPT)
+        """Ids of results that its model got and may read on."""
 
     def definition(self) -> dict[str, Any]:
         """Name, description and `inputSchema` for the current directory."""
-        specs = self._tool.catalogue.specs
-        if self._definition is None or self._definition[0] is not specs:
-            self._definition = (specs, self._tool.schema())
-            self._can_read = any(spec.name == READ for spec in specs)
-        return self._definition[1]
+        return self._tool.schema()
 
-    async def answer(self, arguments: object) -> Answer:
-        """Answers anything that a model writes. Cancelling the call cancels the delegation."""
-        if asyncio.get_running_loop() is self._loop:
-            return await self._answer(arguments)
-        return await asyncio.wrap_future(self._submit(arguments))
+    async def call(self, name: str, arguments: Mapping[str, Any] | str | None) -> str:
+        """The result as JSON text for the model. Invalid calls are answered, too. Cancelling the call cancels the delegation.
 
-    def answer_blocking(self, arguments: object) -> Answer:
-        """The same for a thread that may block; not for the loop's own thread, which would wait for ever."""
-        if self._is_in_loop():
-            raise Misused(
-                "A blocking call on the loop that executes it would never end.",
-                advice="Await the call, or make it from another thread: await asyncio.to_thread(…).",
-            )
+        Callable from any loop. `asyncio.gather` runs several and returns the results in call order."""
         try:
-            return self._submit(arguments).result()
-        except CancelledError:
-            raise Stopped("The delegation around this call was stopped.") from None
-
-    def _is_in_loop(self) -> bool:
-        with contextlib.suppress(RuntimeError):
-            return asyncio.get_running_loop() is self._loop
-        return False
-
-    def _submit(self, arguments: object) -> Future[Answer]:
-        """Run on the loop of the `Remit`, in the caller's context."""
-        if not self._loop.is_running():
-            raise Misused("The loop of this Remit has ended.", advice="Keep it open while its tool is used.")
-        return asyncio.run_coroutine_threadsafe(self._answer(arguments), self._loop)
-
-    async def _answer(self, arguments: object) -> Answer:
-        try:
-            request = self._tool.read(_object(arguments))
-            if (earlier := self._given.asked(request)) is not None:
-                return await self._read_on(earlier, request)
-            result = await self._tool.perform(request)
+            if name != DelegateTool.name:
+                details = {"tools": [DelegateTool.name]}
+                raise DelegateError(
+                    f"There is no tool {str(name)[:80]!r}.", advice="The only tool is delegate: call that.", details=details
+                )
+            if asyncio.get_running_loop() is self._loop:
+                return await self._answer(arguments)
+            if not self._loop.is_running():
+                raise Misused("The loop of this Remit has ended.", advice="Keep it open while its tool is used.")
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._answer(arguments), self._loop))
         except DelegateError as error:
-            return Answer(text=shorten_error(error, self._characters))
-        self._given.note(result)
-        return Answer(text=shorten_result(result, self._characters, can_read=self._can_read), result=result, is_success=result.success)
+            return shorten_error(error, self._characters)
 
-    async def _read_on(self, task_id: str, request: DelegateRequest) -> Answer:
+    async def _answer(self, arguments: object) -> str:
+        request = self._tool.read(_object(arguments))
+        if request.agent == READ and (earlier := str(request.parameters.get("task_id"))) in self._given:
+            return await self._read_on(earlier, request)
+        result = await self._tool.perform(request)
+        self._given.append(result.task_id)
+        can_read = any(spec.name == READ for spec in self._tool.catalogue.specs)
+        return shorten_result(result, self._characters, can_read=can_read)
+
+    async def _read_on(self, task_id: str, request: DelegateRequest) -> str:
         try:
-            result = await self._tool.look(task_id)
+            return range_of(await self._tool.look(task_id), request.parameters, self._characters)
         except RemitError as error:
             if isinstance(error, Misused) and error.code != "INVALID_TARGET":
                 raise
             raise DelegateError(error.message, code=error.code, advice="Delegate it again.") from None  # it was deleted since
-        return Answer(text=range_of(result, request.parameters, self._characters), result=result, is_success=True)
-
-    # ---- for the SDKs of vendors: the tool as it is now
-
-    def schema(self) -> dict[str, Any]:
-        """JSON schema of the arguments, with the tool's name and description as title and description."""
-        definition = self.definition()
-        return {"title": definition["name"], "description": definition["description"], **definition["inputSchema"]}
-
-    async def call(self, name: str, arguments: Mapping[str, Any] | str | None) -> str:
-        """The result as JSON text for the model. Invalid calls are answered too and never raise.
-
-        Callable from any loop. `asyncio.gather` runs several and returns the results in call order."""
-        if name != DelegateTool.name:
-            return self._unknown(name)
-        return (await self.answer(arguments)).text
-
-    def _unknown(self, name: str) -> str:
-        fault = f"There is no tool {str(name)[:80]!r}."
-        error = DelegateError(fault, advice="The only tool is delegate: call that.", details={"tools": [DelegateTool.name]})
-        return shorten_error(error, self._characters)
 
 
 def _object(arguments: object) -> object:

@@ -1,19 +1,22 @@
-"""The A2A API: the SDK's `RequestHandler` on remit's service, behind the SDK's JSON-RPC, REST and gRPC bindings.
+"""The A2A API: the SDK's `RequestHandler` on remit's service, behind the SDK's JSON-RPC and REST bindings.
 
-A task is the same through every API and outlives the server. Closing a connection ends nothing: only CancelTask does."""
+A task is the same through every API and outlives the server. Closing a connection ends nothing: only CancelTask does.
 
+A task that waits for input continues under its id: the answer is another delegation with `resume=`, whose idempotency key begins with the
+id of the first, so that the record tells which they are."""
+
+import asyncio
 import contextlib
+import hashlib
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
-import grpc.aio
 from a2a.server.context import ServerCallContext
 from a2a.server.events.event_queue import Event
-from a2a.server.request_handlers.grpc_handler import GrpcHandler
 from a2a.server.request_handlers.request_handler import RequestHandler, validate_request_params
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
 from a2a.types import (
@@ -29,11 +32,8 @@ from a2a.types import (
     Task,
     TaskState,
 )
-from a2a.types.a2a_pb2 import DESCRIPTOR
-from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
 from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
 from a2a.utils.errors import (
-    A2AError,
     InvalidParamsError,
     PushNotificationNotSupportedError,
     TaskNotCancelableError,
@@ -42,24 +42,26 @@ from a2a.utils.errors import (
 from a2a.utils.task import apply_history_length, decode_page_token, encode_page_token, validate_history_length, validate_page_size
 from starlette.routing import BaseRoute, Route
 
-from remit.core import events as ours
+from remit.core.delegate_requests import parts_of
 from remit.core.delegate_results import ChunkType
 from remit.core.ids import is_session_id
 from remit.core.record import HistoryQuery, Record
-from remit.core.settings import ServeSettings
+from remit.core.redaction import is_redacted
 from remit.core.states import State
-from remit.server.a2a.card import WAIT, GrpcCalls, HttpCalls, agent_card, call_of, sdk_error
+from remit.server.a2a.card import WAIT, HttpCalls, agent_card, call_of, sdk_error
 from remit.server.a2a.messages import (
+    CONTINUES,
     STATES,
+    IncomingMessage,
     arguments_of,
     bare_task,
+    context_of,
     last_updates,
     read_message,
+    task_id_of,
     task_of,
     update_of,
 )
-from remit.server.a2a.threads import Thread, Threads, key_of, must_fit
-from remit.server.grpc.auth_interceptor import basic_trailers, short
 from remit.server.service import HOLD, LONGEST_SESSION, Call, Page, Service
 from remit.system.threads import off_loop
 
@@ -69,32 +71,24 @@ OPEN_PATHS = frozenset({AGENT_CARD_WELL_KNOWN_PATH})
 """Answered without authentication."""
 CARD_SECONDS = 60
 """Clients may cache the card for this time."""
-SERVICE = DESCRIPTOR.services_by_name["A2AService"].full_name
 WAIT_SECONDS = 3600.0
 """Maximum wait per poll, for a client that waits for the end."""
 USUAL_PAGE = 50
 NO_PUSH = "Push notifications are not supported. Subscribe to the task instead."
 UNSPECIFIED = TaskState.TASK_STATE_UNSPECIFIED
+MOST_TURNS = 100
+POLL_SECONDS = 1.0
+"""Between two looks at a task that waits for input, whichever server continues it."""
 
 
 class A2aApi(RequestHandler):
-    def __init__(
-        self,
-        service: Service,
-        settings: ServeSettings,
-        *,
-        base_url: Callable[[], str],
-        grpc_url: Callable[[], str | None] = lambda: None,
-        is_public: bool = False,
-    ) -> None:
-        """`base_url` and `grpc_url`: addresses for clients, known once the server listens (None: no gRPC); `is_public`: other machines
-        reach it, so anonymous callers do not see the agents."""
+    def __init__(self, service: Service, base_url: str, *, is_public: bool = False) -> None:
+        """`base_url`: the address for clients; `is_public`: other machines reach it, so anonymous callers do not see the agents."""
         self._service = service
-        self._settings = settings
-        self._base_url = base_url
-        self._grpc_url = grpc_url
+        self._interfaces = [("JSONRPC", f"{base_url.rstrip('/')}{JSON_RPC_PATH}"), ("HTTP+JSON", f"{base_url.rstrip('/')}{REST_PATH}")]
         self._is_public = is_public
-        self._threads = Threads(service)
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Locked to continue or cancel a task: one of two answers is used, and a cancelled task does not continue."""
         sdk = logging.getLogger("a2a")  # it writes a traceback for every unreadable request: any client could fill the log
         if sdk.level == logging.NOTSET:
             sdk.setLevel(logging.CRITICAL)
@@ -107,23 +101,8 @@ class A2aApi(RequestHandler):
         card = create_agent_card_routes(AgentCard(), card_modifier=self._card, cache_control=f"max-age={CARD_SECONDS}")
         return [*card, *create_jsonrpc_routes(self, JSON_RPC_PATH, calls), *rest]
 
-    def add_to(self, server: "grpc.aio.Server") -> str:
-        """Add the gRPC binding and return the name of its service."""
-        add_A2AServiceServicer_to_server(_GrpcBinding(self, GrpcCalls()), server)  # type: ignore[no-untyped-call]
-        return SERVICE
-
     async def _card(self, _blank: AgentCard) -> AgentCard:
-        return agent_card(self._interfaces(), () if self._is_public else self._service.tool.catalogue.specs)
-
-    def _interfaces(self) -> list[tuple[str, str]]:
-        """Bindings and their addresses, in order of preference."""
-        base = (self._settings.public_url or self._base_url()).rstrip("/")
-        interfaces = [("JSONRPC", f"{base}{JSON_RPC_PATH}"), ("HTTP+JSON", f"{base}{REST_PATH}")]
-        grpc_url = self._grpc_url()
-        if grpc_url is not None and not grpc_url.startswith("unix:"):  # sockets are not announced
-            host, _, port = grpc_url.rpartition(":")  # a wildcard address is announced by the name of the HTTP address
-            interfaces.append(("GRPC", f"{urlsplit(base).hostname}:{port}" if host in ("0.0.0.0", "[::]") else grpc_url))
-        return interfaces
+        return agent_card(self._interfaces, () if self._is_public else self._service.tool.catalogue.specs)
 
     # ---- work
 
@@ -132,21 +111,19 @@ class A2aApi(RequestHandler):
         validate_history_length(params.configuration)
         with sdk_error():
             if waits := not params.configuration.return_immediately:
-                context.state[HOLD]()  # counts as an open stream, and ends when the caller's token is revoked
+                context.state[HOLD]()
             call, record = await self._begin(params, context)
             while waits and record.result is None:
                 await context.state[WAIT](self._service.result(call, record.session_id, WAIT_SECONDS))
                 record = await self._service.record(call, record.session_id)
-            thread = await self._threads.of(call, record.session_id)
-            return apply_history_length(await self._task(thread), params.configuration)
+            return apply_history_length(await self._task(record), params.configuration)
 
     @validate_request_params
     async def on_message_send_stream(self, params: SendMessageRequest, context: ServerCallContext) -> AsyncGenerator[Event]:
         validate_history_length(params.configuration)
         with sdk_error():
             call, record = await self._begin(params, context)
-            thread = await self._threads.of(call, record.session_id)
-            async with contextlib.aclosing(self._follow(call, thread)) as events:
+            async with contextlib.aclosing(self._follow(call, record)) as events:
                 async for event in events:
                     yield apply_history_length(event, params.configuration) if isinstance(event, Task) else event
 
@@ -155,17 +132,20 @@ class A2aApi(RequestHandler):
         """Until the task has ended: also while it waits for input, and when it continues."""
         with sdk_error():
             call = call_of(context)
-            thread = await self._threads.of(call, params.id)
-            if thread.is_ended:
+            record = await self._current(call, params.id)
+            if record.result is not None and record.state is not State.BLOCKED:
                 raise UnsupportedOperationError(f"Task {params.id} has ended. Get it instead.")
             while True:
-                async with contextlib.aclosing(self._follow(call, thread)) as events:
+                async with contextlib.aclosing(self._follow(call, record)) as events:
                     async for event in events:
                         yield event
-                thread = await self._threads.of(call, thread.task_id)
-                if thread.is_ended:
+                now = await self._current(call, params.id)
+                while now.state is State.BLOCKED:
+                    await asyncio.sleep(POLL_SECONDS)
+                    now = await self._current(call, params.id)
+                if now.session_id == record.session_id:
                     return
-                thread = await self._threads.changed(call, thread)
+                record = now
 
     async def _begin(self, params: SendMessageRequest, context: ServerCallContext) -> tuple[Call, Record]:
         """It is recorded when this returns."""
@@ -175,26 +155,39 @@ class A2aApi(RequestHandler):
         call = call_of(context, session=message.context_id or f"ctx_{secrets.token_hex(8)}", position=asked.position)
         if params.configuration.HasField("task_push_notification_config"):
             raise PushNotificationNotSupportedError(NO_PUSH)
-        if message.task_id:
-            thread = await self._threads.of(call, message.task_id)
-            must_fit(thread, message)
-            call = replace(call, session=thread.records[0].caller_info.session if thread.records[0].caller_info else call.session)
-            async with self._threads.turn(thread.task_id):
-                thread = await self._threads.of(call, message.task_id)  # another answer may have come first
-                record = await self._threads.resume(call, thread, message, asked)
-        else:
+        digest = _digest(call, message.message_id)
+        if not message.task_id:
             arguments = arguments_of(asked, self._service.agents(call), has_assistant=self._service.remit.models.is_configured())
-            request = self._service.read(call, arguments)
-            also = {**request.also, "key": key_of(call, message.message_id)}
-            handle = await self._service.execute(call, replace(request, also=also))
-            record = await self._service.record(call, handle.session_id)
-        return call, record
+            return call, await self._execute(call, arguments, f"a2a:{digest}")
+        async with self._turns.setdefault(message.task_id, asyncio.Lock()):
+            before = await self._current(call, message.task_id)
+            key = f"{CONTINUES}{task_id_of(before)}:{digest}"
+            if before.key == key:
+                return call, before  # sent a second time
+            _must_wait(before, message)
+            call = replace(call, session=context_of(before))
+            return call, await self._execute(call, _answered(before, asked), key)
 
-    async def _follow(self, call: Call, thread: Thread) -> AsyncGenerator[Event, None]:
+    async def _execute(self, call: Call, arguments: Mapping[str, Any], key: str) -> Record:
+        request = self._service.read(call, arguments)
+        handle = await self._service.execute(call, replace(request, also={**request.also, "key": key}))
+        return await self._service.record(call, handle.session_id)
+
+    async def _current(self, call: Call, task_id: str) -> Record:
+        """The delegation that has the current state of a task. Raises `Misused` (TASK_NOT_FOUND), also for tasks of others."""
+        first = await self._service.record(call, task_id)
+        return await off_loop(self._latest, first)
+
+    def _latest(self, first: Record) -> Record:
+        store = self._service.remit.store
+        found = (store.get(session_id) for session_id in store.keys(f"{CONTINUES}{first.session_id}:", MOST_TURNS).values())
+        later = [record for record in found if record is not None and record.agent == first.agent]
+        return max((first, *later), key=lambda record: record.created_at)
+
+    async def _follow(self, call: Call, record: Record) -> AsyncGenerator[Event, None]:
         """The current task, its later events, and how it ended or that it waits for input."""
-        record = thread.record
         events = await self._service.remit.events(record.session_id)
-        first = await off_loop(self._draw, thread, events)
+        first = await off_loop(task_of, record, self._service.artifact_content, events)
         yield first
         if record.result is not None:
             return
@@ -205,19 +198,12 @@ class A2aApi(RequestHandler):
                     break
                 yield update_of(chunk, first, appends=appends)
                 appends = appends or chunk.type is ChunkType.DATA
-        for update in last_updates(await self._task(await self._threads.of(call, thread.task_id))):
+        for update in last_updates(await self._task(await self._service.record(call, record.session_id))):
             yield update
 
-    async def _task(self, thread: Thread) -> Task:
-        record = thread.record
+    async def _task(self, record: Record) -> Task:
         events = await self._service.remit.events(record.session_id) if record.result is None or record.chunk_count else []
-        return await off_loop(self._draw, thread, events)
-
-    def _draw(self, thread: Thread, events: Sequence[ours.Event]) -> Task:
-        task = task_of(thread.record, self._service.artifact_content, events=events)
-        del task.history[:]
-        task.history.extend(thread.history())
-        return task
+        return await off_loop(task_of, record, self._service.artifact_content, events)
 
     # ---- looking
 
@@ -225,8 +211,7 @@ class A2aApi(RequestHandler):
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task | None:
         validate_history_length(params)
         with sdk_error():
-            thread = await self._threads.of(call_of(context), params.id)
-            return apply_history_length(await self._task(thread), params)
+            return apply_history_length(await self._task(await self._current(call_of(context), params.id)), params)
 
     @validate_request_params
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
@@ -243,7 +228,8 @@ class A2aApi(RequestHandler):
             return ListTasksResponse(tasks=tasks, next_page_token=token, page_size=size, total_size=len(tasks) + bool(token))
 
     def _listed(self, record: Record, params: ListTasksRequest) -> Task | None:
-        if self._threads.whole(record).record.session_id != record.session_id:
+        first = self._service.remit.store.get(task_id_of(record)) or record
+        if self._latest(first).session_id != record.session_id:
             return None  # it continued
         at = record.settled_at or record.started_at or record.created_at
         if params.HasField("status_timestamp_after") and at < params.status_timestamp_after.ToMilliseconds() / 1000:
@@ -258,16 +244,14 @@ class A2aApi(RequestHandler):
         """The task, and everything below it, has stopped when this answers."""
         with sdk_error():
             call = call_of(context)
-            thread = await self._threads.of(call, params.id)
-            async with self._threads.turn(thread.task_id):
-                thread = await self._threads.of(call, params.id)
-                if thread.record.result is not None:
-                    raise TaskNotCancelableError(f"Task {thread.task_id} {'waits for input' if thread.waits else 'has ended already'}.")
-                await self._service.cancel(call, thread.record.session_id, "by an A2A client")
-            thread = await self._threads.of(call, params.id)
-            if thread.record.result is not None and thread.record.state is not State.CANCELLED:
-                raise TaskNotCancelableError(f"Task {params.id} ended by itself before it could be stopped.")
-            return await self._task(thread)
+            async with self._turns.setdefault(params.id, asyncio.Lock()):
+                record = await self._current(call, params.id)
+                if record.result is None:
+                    await self._service.cancel(call, record.session_id, "by an A2A client")
+                    record = await self._service.record(call, record.session_id)
+                    if record.result is None or record.state is State.CANCELLED:
+                        return await self._task(record)
+            raise TaskNotCancelableError(f"Task {params.id} {'waits for input' if record.state is State.BLOCKED else 'has ended already'}.")
 
     async def _no_push(self, _params: object, _context: ServerCallContext) -> Any:
         """Push notifications are an optional capability that the card does not declare."""
@@ -279,7 +263,7 @@ class A2aApi(RequestHandler):
     @validate_request_params
     async def on_get_extended_agent_card(self, params: GetExtendedAgentCardRequest, context: ServerCallContext) -> AgentCard:
         with sdk_error():
-            return agent_card(self._interfaces(), self._service.agents(call_of(context)))
+            return agent_card(self._interfaces, self._service.agents(call_of(context)))
 
 
 def _query(params: ListTasksRequest, size: int, *, roots_only: bool) -> HistoryQuery | None:
@@ -293,13 +277,36 @@ def _query(params: ListTasksRequest, size: int, *, roots_only: bool) -> HistoryQ
     return HistoryQuery(conversation=params.context_id or None, states=states, limit=size, before_session=before, roots_only=roots_only)
 
 
-class _GrpcBinding(GrpcHandler):
-    """The SDK's binding, with remit's code and advice in the trailers, as in the gRPC API."""
+def _digest(call: Call, message_id: str) -> str:
+    """The sender and id of a message are its key, so that a repeated message does not run twice."""
+    parts = (call.principal.name, call.principal.parent or "", message_id)
+    return hashlib.sha256(chr(0).join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
-    async def abort_context(self, error: A2AError, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
-        data = error.data if isinstance(error.data, dict) else {}
-        code, advice, wait = data.get("code"), data.get("recommendation"), data.get("retryAfterSeconds")
-        trailers = basic_trailers(code, advice if isinstance(advice, str) else "", wait) if isinstance(code, str) else ()
-        context.set_trailing_metadata((*(context.trailing_metadata() or ()), *trailers))
-        error.message = short(error.message)  # metadata too, which clients limit to 8 KiB
-        await super().abort_context(error, context)
+
+# ---- answers to tasks that wait for input
+
+
+def _must_wait(before: Record, message: Message) -> None:
+    if message.context_id and message.context_id != context_of(before):
+        raise InvalidParamsError(f"Task {task_id_of(before)} does not belong to context {message.context_id[:80]}.")
+    if before.state is not State.BLOCKED:
+        words = "does not wait for input. Send the message without a task id, in its context, to begin another."
+        raise UnsupportedOperationError(f"Task {task_id_of(before)} {words}")
+
+
+def _answered(before: Record, asked: IncomingMessage) -> Mapping[str, Any]:
+    """The earlier request, changed by the answer."""
+    target, operation = parts_of(before.agent)
+    given = dict(asked.data or {})
+    inner = given.pop("parameters", None)
+    options: dict[str, Any] = {name: given.pop(name) for name in ("timeout", "priority", "budget", "idle") if name in given}
+    named = {name: value for name, value in given.items() if name not in ("target", "operation")}
+    parameters = {**before.parameters, **(inner if isinstance(inner, Mapping) else {}), **named}
+    if is_redacted(parameters):
+        raise InvalidParamsError("Secret parameters are not stored: send them again with the answer.")
+    if asked.text:
+        spoken = next((name for name in ("task", "message") if name in parameters), None)
+        if spoken is None:
+            raise InvalidParamsError(f"{before.agent} takes parameters, not text: send a data part with the changes.")
+        parameters[spoken] = asked.text
+    return {**options, "target": target, "operation": operation, "parameters": parameters, "resume": before.session_id}

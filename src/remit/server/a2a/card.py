@@ -6,14 +6,12 @@ project's agents say what it works on. Authenticated callers get the extended ca
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-import grpc.aio
 from a2a.server.context import ServerCallContext
-from a2a.server.request_handlers.grpc_handler import DefaultGrpcServerCallContextBuilder
 from a2a.server.routes.common import DefaultServerCallContextBuilder
 from a2a.types import (
     AgentCapabilities,
@@ -28,7 +26,6 @@ from a2a.types import (
     StringList,
 )
 from a2a.utils import errors as sdk_errors
-from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0, VERSION_HEADER
 from starlette.requests import ClientDisconnect
 
 from remit.agents.proto.metadata import EXTENSION, CallerPosition
@@ -38,7 +35,6 @@ from remit.core.delegate_requests import DelegateError, parts_of, signature
 from remit.core.errors import Refused, RemitError
 from remit.core.ids import TRACEPARENT_HEADER as TRACEPARENT
 from remit.server.a2a.messages import MODES
-from remit.server.grpc.auth_interceptor import current_call, hold
 from remit.server.http.handlers import while_connected
 from remit.server.service import HOLD, PRINCIPAL, Call, status_of
 from remit.server.tokens import Principal
@@ -99,7 +95,7 @@ def _any_skill() -> AgentSkill:
     return AgentSkill(id="delegate", name="delegate work", description=words, tags=["delegation"], input_modes=MODES, output_modes=MODES)
 
 
-# ---- callers: authenticated before, by `http.middleware` or `grpc.auth_interceptor`
+# ---- callers: authenticated before, by `http.middleware`
 
 
 class HttpCalls(DefaultServerCallContextBuilder):
@@ -110,28 +106,12 @@ class HttpCalls(DefaultServerCallContextBuilder):
         return built
 
 
-class GrpcCalls(DefaultGrpcServerCallContextBuilder):
-    def build(self, context: "grpc.aio.ServicerContext[Any, Any]") -> ServerCallContext:
-        """Raises the SDK's error for another version; the SDK checks it for the other bindings. Without one it is 0.3."""
-        built, headers = super().build(context), dict(context.invocation_metadata() or ())
-        asked = str(headers.get(VERSION_HEADER.lower()) or PROTOCOL_VERSION_0_3)
-        if asked.partition(".")[0] != PROTOCOL_VERSION_1_0.partition(".")[0]:
-            raise sdk_errors.VersionNotSupportedError(f"A2A version {asked[:40]} is not supported. Supported: {PROTOCOL_VERSION_1_0}.")
-        built.state.update({"headers": headers, PRINCIPAL: current_call().principal, HOLD: hold, WAIT: _wait})
-        return built
-
-
-async def _wait(waiting: Awaitable[Any]) -> Any:
-    """gRPC cancels a call that its client leaves."""
-    return await waiting
-
-
 def call_of(context: ServerCallContext, *, session: str | None = None, position: CallerPosition | None = None) -> Call:
     """Raises `Refused` if the request was not authenticated."""
     principal = context.state.get(PRINCIPAL)
     if not isinstance(principal, Principal):
         raise Refused("The request is not authenticated.", code="UNAUTHENTICATED", advice="Send a token: Authorization: Bearer ….")
-    return Call.of(principal, "a2a", position or CallerPosition(), context.state["headers"].get(TRACEPARENT), session)
+    return Call.of(principal, "a2a", context.state["headers"].get(TRACEPARENT), session, position)
 
 
 # ---- errors
@@ -148,8 +128,6 @@ def sdk_error() -> Iterator[None]:
             data["recommendation"] = error.advice
         if isinstance(error, DelegateError) and error.details:
             data["details"] = dict(error.details)
-        if (seconds := getattr(error, "retry_after_seconds", None)) is not None:
-            data["retryAfterSeconds"] = seconds
         kind: type[sdk_errors.A2AError] = getattr(sdk_errors, status_of(error).a2a)
         raise kind(message=str(error), data=data) from error
     except (sdk_errors.A2AError, ClientDisconnect):

@@ -2,7 +2,7 @@
 
 A message has three forms: a data part `{target, operation, parameters, timeout, priority}`; `skill` in the metadata, with the parameters as
 a data part or the task as text; text alone, for the assistant, or for the only prompted agent of a project. A task has the session id of
-its first delegation (`threads`). Fields of our return that A2A lacks are in the metadata: `status` and `stopReason` at the top, the rest
+its first delegation. Fields of our return that A2A lacks are in the metadata: `status` and `stopReason` at the top, the rest
 under our extension."""
 
 import hashlib
@@ -164,7 +164,7 @@ Read = Callable[[Record, str, int], bytes | None]
 """`Service.artifact_content`."""
 
 
-def task_of(record: Record, read: Read, *, events: Sequence[Event] = ()) -> Task:
+def task_of(record: Record, read: Read, events: Sequence[Event] = ()) -> Task:
     """With its artifacts. Reads files: called off the event loop."""
     task = bare_task(record, events=events)
     if (output := _output(events)) is not None:
@@ -180,26 +180,22 @@ def bare_task(record: Record, *, events: Sequence[Event] = ()) -> Task:
         id=task_id_of(record),
         context_id=context_of(record),
         status=_status_of(record, events),
-        history=[asked_of(record)],
+        history=[_asked_of(record)],
         metadata=struct_of(_metadata(record)),
     )
 
 
 def task_id_of(record: Record) -> str:
-    """The task id of a delegation that continues a task."""
-    return continued_task(record.key) or record.session_id
-
-
-def continued_task(key: str | None) -> str | None:
-    """The task that a delegation with this key continues."""
-    return key.removeprefix(CONTINUES).partition(":")[0] if key is not None and key.startswith(CONTINUES) else None
+    """The task that a delegation is, or continues."""
+    key = record.key or ""
+    return key.removeprefix(CONTINUES).partition(":")[0] if key.startswith(CONTINUES) else record.session_id
 
 
 def context_of(record: Record) -> str:
     return (record.caller_info.session if record.caller_info is not None else None) or record.root_id
 
 
-def asked_of(record: Record) -> Message:
+def _asked_of(record: Record) -> Message:
     """The message that started it, as recorded, without secrets."""
     target, operation = parts_of(record.agent)
     task = record.parameters.get("task")
@@ -213,11 +209,6 @@ def asked_of(record: Record) -> Message:
         parts=[Part(text=text_of(str(task))) if is_text else Part(data=value_of(data), media_type="application/json")],
         metadata=struct_of({"skill": record.agent}),
     )
-
-
-def answer_of(record: Record) -> Message | None:
-    """Its final message, for the history of a task that was continued."""
-    return _message_of(record, _words(record.result)) if record.result is not None else None
 
 
 def _status_of(record: Record, events: Sequence[Event]) -> TaskStatus:

@@ -1,14 +1,11 @@
 """Authentication and errors of gRPC calls: the interceptor before every service, including those of other packages.
 
-The caller is authenticated by its bearer token or the socket before its message is read; then its limits are checked. Its
-metadata become a `Call`, which services get from `current_call()`. The deadline of a call only limits how long the client waits: leaving
-ends no delegation, and only `remit-deadline-ns` limits one.
+The caller is authenticated by its bearer token or the socket before its message is read. Its metadata become a `Call`, which services get
+from `current_call()`. The deadline of a call only limits how long the client waits: leaving ends no delegation.
 
-Errors have the status of the one table, and in the trailers `remit-code`, `remit-advice` (percent-encoded if not ASCII),
-`grpc-status-details-bin` (a google.rpc.Status with an ErrorInfo and a Struct of the details) and, for clients that retry automatically,
-`grpc-retry-pushback-ms`."""
+Errors have the status of the one table, and in the trailers `remit-code`, `remit-advice` (percent-encoded if not ASCII) and
+`remit-details-bin` (JSON)."""
 
-import asyncio
 import contextlib
 import contextvars
 import inspect
@@ -19,13 +16,11 @@ from urllib.parse import quote
 
 import grpc
 import grpc.aio
-from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import DecodeError
-from google.rpc.error_details_pb2 import ErrorInfo  # type: ignore[import-untyped]
-from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 
-from remit.agents.proto.metadata import ADVICE, CODE, DETAILS, PUSHBACK, TRACEPARENT, read_position_headers
-from remit.agents.proto.values import struct_of, text_of
+from remit.agents.proto.metadata import ADVICE, CODE, DETAILS, TRACEPARENT
+from remit.agents.proto.values import text_of
+from remit.core.delegate_requests import encodable, json_bytes
 from remit.core.errors import Misused, RemitError
 from remit.server.authenticator import HEADER, Authenticator, Credentials
 from remit.server.service import Call, status_of
@@ -34,7 +29,6 @@ log = logging.getLogger("remit.grpc")
 
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 """Answered without authentication."""
-READ_SECONDS = 10.0
 MOST_CHARACTERS = 800
 MOST_DETAILS_BYTES = 3000
 """Clients accept 8 KiB of metadata: messages are included twice, and details grow by a third in base64."""
@@ -53,8 +47,7 @@ def current_call() -> Call:
 
 
 def hold() -> None:
-    """Takes a place among the caller's open streams, for a call that waits. Raises `RateLimited`; the call ends when the caller's token is
-    revoked."""
+    """For a call that waits: it ends when the caller's token is revoked."""
     _HOLD.get()()
 
 
@@ -77,18 +70,18 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         if handler.response_streaming:
             many = self._many(handler.unary_stream or handler.stream_stream, asks_once)
             return grpc.stream_stream_rpc_method_handler(many, read, handler.response_serializer)
-        one = self._one(handler.unary_unary or handler.stream_unary, asks_once, is_open)
+        one = self._one(handler.unary_unary or handler.stream_unary, is_open)
         return grpc.stream_unary_rpc_method_handler(one, read, handler.response_serializer)
 
-    def _one(self, behaviour: Any, asks_once: bool, is_open: bool) -> Any:
+    def _one(self, behaviour: Any, is_open: bool) -> Any:
         async def serve(requests: Any, context: Context) -> Any:
             try:
-                if is_open:
-                    return await behaviour(await _read_one(context), context)
-                call = self._call(context)
                 with contextlib.ExitStack() as cleanup:
-                    _HOLD.set(lambda: cleanup.enter_context(self._authenticator.stream(call.principal)))
-                    return await behaviour(await self._admitted(call, requests, context, asks_once), context)
+                    if not is_open:
+                        call = self._call(context)
+                        _CALL.set(call)
+                        _HOLD.set(lambda: cleanup.enter_context(self._authenticator.stream(call.principal)))
+                    return await behaviour(_parsed(await context.read()), context)
             except Exception as error:  # noqa: BLE001 - clients get an error, never a traceback
                 await _report(context, error)
 
@@ -100,8 +93,9 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         async def serve(requests: Any, context: Context) -> AsyncIterator[Any]:
             try:
                 call = self._call(context)
+                _CALL.set(call)
                 with self._authenticator.stream(call.principal):
-                    request = await self._admitted(call, requests, context, asks_once)
+                    request = _parsed(await context.read()) if asks_once else _checked(requests)
                     if generator is None:
                         await behaviour(request, context)
                         return
@@ -112,12 +106,6 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
                 await _report(context, error)
 
         return serve
-
-    async def _admitted(self, call: Call, requests: Any, context: Context, asks_once: bool) -> Any:
-        """The request, or the stream of requests, within the caller's limits."""
-        _CALL.set(call)
-        self._authenticator.admit(call.principal)
-        return await _read_one(context) if asks_once else _checked(requests)
 
     def _call(self, context: Context) -> Call:
         """Raises `Refused`, `Misused`."""
@@ -135,7 +123,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
             api="grpc",
             peer="" if is_socket else peer.rpartition(":")[0],
         )
-        return Call.of(self._authenticator.authenticate(shown), "grpc", read_position_headers(given), given.get(TRACEPARENT))
+        return Call.of(self._authenticator.authenticate(shown), "grpc", given.get(TRACEPARENT))
 
 
 # ---- requests
@@ -155,15 +143,6 @@ def _reader(deserializer: Callable[[bytes], Any] | None) -> Callable[[bytes], An
     return read
 
 
-async def _read_one(context: Context) -> Any:
-    """The request of a unary call, within a time limit."""
-    try:
-        async with asyncio.timeout(READ_SECONDS):
-            return _parsed(await context.read())
-    except TimeoutError:
-        raise Misused(f"The request did not arrive within {READ_SECONDS:g} s.", code="TIMEOUT", advice="Send it in one go.") from None
-
-
 async def _checked(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
     async for request in requests:
         yield _parsed(request)
@@ -180,15 +159,14 @@ def _parsed(request: Any) -> Any:
 
 async def _report(context: Context, error: Exception) -> NoReturn:
     if isinstance(error, RemitError):
-        code, message = grpc.StatusCode[status_of(error).grpc], short(error.message)
-        await context.abort(code, message, _trailers(error, code, message))
+        await context.abort(grpc.StatusCode[status_of(error).grpc], _short(error.message), _trailers(error))
     if isinstance(error, grpc.aio.BaseError | grpc.RpcError):  # reported already, or the client has left
         raise error
     log.error("A gRPC request failed because of a bug in remit.", exc_info=error)
     await context.abort(grpc.StatusCode.INTERNAL, "Internal server error. The server's log has the details.")
 
 
-def short(text: str) -> str:
+def _short(text: str) -> str:
     """Cut to stay below the limit when it is written as metadata, where a letter may take nine bytes."""
     text = text_of(text)[:MOST_CHARACTERS]
     while len(quote(text, safe=_PRINTABLE)) > MOST_CHARACTERS:
@@ -196,25 +174,11 @@ def short(text: str) -> str:
     return text
 
 
-def basic_trailers(code: str, advice: str, retry_after_seconds: float | None) -> list[tuple[str, str | bytes]]:
-    found: list[tuple[str, str | bytes]] = [(CODE, quote(code, safe=" "))]
-    if advice:
-        found.append((ADVICE, quote(short(advice), safe=_PRINTABLE)))
-    if retry_after_seconds is not None:
-        found.append((PUSHBACK, str(int(1000 * retry_after_seconds) + 1)))
-    return found
-
-
-def _trailers(error: RemitError, code: grpc.StatusCode, message: str) -> tuple[tuple[str, str | bytes], ...]:
-    wait: float | None = getattr(error, "retry_after_seconds", None)
-    parts: list[Any] = [ErrorInfo(reason=text_of(error.code), domain="remit")]
-    if details := getattr(error, "details", None):
-        struct = struct_of(details)
-        if struct.ByteSize() <= MOST_DETAILS_BYTES:
-            parts.append(struct)
-    status = Status(code=code.value[0], message=message)
-    for part in parts:
-        packed = AnyMessage()
-        packed.Pack(part)
-        status.details.append(packed)
-    return (*basic_trailers(error.code, error.advice, wait), (DETAILS, status.SerializeToString()))
+def _trailers(error: RemitError) -> tuple[tuple[str, str | bytes], ...]:
+    found: list[tuple[str, str | bytes]] = [(CODE, quote(error.code, safe=" "))]
+    if error.advice:
+        found.append((ADVICE, quote(_short(error.advice), safe=_PRINTABLE)))
+    details = json_bytes(encodable(dict(getattr(error, "details", {}))))
+    if 2 < len(details) <= MOST_DETAILS_BYTES:
+        found.append((DETAILS, details))
+    return tuple(found)

@@ -1,8 +1,8 @@
 """`AgentService` of `tasks.proto`: agents in any language register, open one stream, and receive work over it.
 
-A registered agent is in the directory like any other (`name.operation`). Several under one name form a pool. An agent is lost when its
-stream breaks, or when it is silent for twice the heartbeat; its work goes to another one if declared safe, or fails as AGENT_UNAVAILABLE.
-Agents are untrusted: unknown ids, second answers, negative sums and floods change nothing."""
+A registered agent with an open stream is in the directory like any other (`name.operation`). An agent is lost when its stream breaks, or
+when it is silent for twice the heartbeat; its work then fails as AGENT_UNAVAILABLE. Agents are untrusted: unknown ids, second answers,
+negative sums and floods change nothing."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ from remit.core.settings import ServeSettings
 from remit.runtime.output_schema import check_schema
 from remit.server.authenticator import Authenticator
 from remit.server.grpc.auth_interceptor import current_call
-from remit.server.grpc.remote_agents import Instance, Pool, RemoteAgent, handle_message
+from remit.server.grpc.remote_agents import Instance, RemoteAgent, handle_message
 from remit.server.service import Service
 from remit.server.tokens import Permission, Principal
 from remit.system.threads import off_loop
@@ -43,7 +43,7 @@ HELLO_SECONDS = 10.0
 """A stream must identify its agent within this time."""
 MOST_INSTANCES = 1000
 MOST_OF_ONE = 200
-"""Instances of one principal."""
+"""Agents of one principal."""
 MOST_OPERATIONS = 100
 MOST_SLOTS = 1000
 _RESERVED = frozenset({ROOT_CALLER, ASSISTANT, *BUILTIN_TARGETS, *ROLES})
@@ -55,49 +55,50 @@ class Registry(rpc.AgentServiceServicer):
 
     def __init__(self, service: Service, authenticator: Authenticator, settings: ServeSettings) -> None:
         self._remit: Remit = service.remit
-        self._service = service
         self._authenticator = authenticator
         self._heartbeat = settings.heartbeat_seconds
-        self._pools: dict[str, Pool] = {}
         self._instances: dict[str, Instance] = {}
-        self._listed: dict[str, AgentSpec] = {}
-        """Its entries in the directory."""
         self._sweeping: asyncio.Task[Any] | None = None
 
     # ---- registration
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
+        """An agent that registers again, after its stream broke, replaces itself."""
         principal, name = current_call().principal, _one_part(request.name, "name")
         _check_allowed(principal, ())
         operations = await off_loop(_operations, request, name)
         _check_allowed(principal, [spec.name for spec in operations.values()])
-        self._check_free(name)
+        slots = _slots(request)
+        self._free_name(name, principal)
         theirs = sum(one.principal == principal.name for one in self._instances.values())
         if len(self._instances) >= MOST_INSTANCES or theirs >= MOST_OF_ONE:
             raise Refused("Too many agents are registered already.", code="QUEUE_FULL", advice="Unregister those that are not needed.")
-        pool = self._pool(name)
-        pool.claim(principal.name)
         secret = f"rma_{secrets.token_urlsafe(32)}"
         instance = Instance(
             agent_id=f"agent_{secrets.token_hex(8)}",
             name=name,
             principal=principal.name,
             secret_digest=_digest(secret),
-            slots=_slots(request),
-            operations=operations,
+            slots=slots,
+            operations={short: replace(spec, slots=slots) for short, spec in operations.items()},
             heard_at=time.monotonic(),
+            free=asyncio.Semaphore(slots),
         )
         self._instances[instance.agent_id] = instance
-        try:
-            pool.add(instance)
-            self._update_directory(pool)
-        except RemitError:
-            self._lose(instance, "it could not be added")
-            raise
         if self._sweeping is None or self._sweeping.done():
             self._sweeping = self._remit.engine.spawn(self._sweep())
-        log.info("%s registered as %s (%s), by %s", name, instance.agent_id, ", ".join(operations) or "itself", principal.name)
         return pb.RegisterResponse(agent_id=instance.agent_id, secret=secret, heartbeat_ns=nanoseconds(self._heartbeat))
+
+    def _free_name(self, name: str, principal: Principal) -> None:
+        """A registered agent does not replace or extend an agent of the project, or of another principal. Raises `Refused`."""
+        registered = [one for one in self._instances.values() if one.name.casefold() == name.casefold()]
+        for old in registered:
+            if old.principal == principal.name and old.name == name:
+                self._lose(old, "it registered again")
+        known = [spec.source for spec in self._remit.directory.specs() if parts_of(spec.name)[0].casefold() == name.casefold()]
+        if known or name.casefold() in _RESERVED or any(one.agent_id in self._instances for one in registered):
+            where = f" ({known[0]})" if known else ""
+            raise Refused(f"There is an agent {name} already{where}.", code="NAME_TAKEN", advice="Register under another name.")
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatResponse:
         self._instance(request.agent_id, request.secret).heard_at = time.monotonic()
@@ -106,26 +107,25 @@ class Registry(rpc.AgentServiceServicer):
     async def Unregister(self, request: pb.UnregisterRequest, context: Any) -> pb.UnregisterResponse:
         """It gets no more work and leaves the directory; it may finish what it has over its stream."""
         instance = self._instance(request.agent_id, request.secret)
+        self._delist(instance)
         instance.is_leaving = True
-        pool = self._pools[instance.name]
-        self._update_directory(pool)
         if not instance.works:
             self._lose(instance, "it left")
-        pool.fill()
         return pb.UnregisterResponse()
 
     # ---- the stream of one agent
 
     async def Work(self, request_iterator: AsyncIterator[pb.AgentMessage], context: Any) -> AsyncIterator[pb.WorkMessage]:
         instance = await self._read_hello(request_iterator)
-        pool = self._pools[instance.name]
-        if instance.outbox is not None:
+        if instance.outbox is not None or instance.is_leaving:
             raise Misused("This agent has a stream already.", advice="Register again after a stream broke.")
         outbox = instance.outbox = asyncio.Queue()
-        reading = asyncio.create_task(self._read(pool, instance, outbox, request_iterator))
+        outbox.put_nowait(pb.WorkMessage(welcome=pb.Welcome(agent_id=instance.agent_id)))
+        reading = asyncio.create_task(self._read(instance, outbox, request_iterator))
         try:
-            yield pb.WorkMessage(welcome=pb.Welcome(agent_id=instance.agent_id))
-            pool.fill()
+            for short, spec in instance.operations.items():
+                self._remit.register(RemoteAgent(spec, instance, short, self._token_for))
+            log.info("%s serves as %s, by %s", instance.agent_id, instance.name, instance.principal)
             while (message := await outbox.get()) is not None:
                 yield message
         finally:
@@ -143,12 +143,12 @@ class Registry(rpc.AgentServiceServicer):
         instance.heard_at = time.monotonic()
         return instance
 
-    async def _read(self, pool: Pool, instance: Instance, outbox: Any, messages: AsyncIterator[pb.AgentMessage]) -> None:
+    async def _read(self, instance: Instance, outbox: Any, messages: AsyncIterator[pb.AgentMessage]) -> None:
         """Until its stream ends or has an unreadable message."""
         try:
             async for message in messages:
                 instance.heard_at = time.monotonic()
-                handle_message(pool, instance, message)
+                handle_message(instance, message)
                 if instance.is_leaving and not instance.works:
                     return
                 await asyncio.sleep(0)  # a flood of messages must not occupy the loop
@@ -165,26 +165,16 @@ class Registry(rpc.AgentServiceServicer):
             raise Misused("No such agent is registered, or the secret is wrong.", code="INVALID_TARGET", advice="Register (again).")
         return instance
 
-    def _pool(self, name: str) -> Pool:
-        return self._pools.setdefault(name, Pool(name))
-
-    def _check_free(self, name: str) -> None:
-        """A registered agent does not replace or extend an agent of the project. Raises `Refused`."""
-        known = [spec for spec in self._remit.directory.specs() if parts_of(spec.name)[0].casefold() == name.casefold()]
-        found = [spec for spec in known if spec.source != _source(name)]
-        if found or name.casefold() in _RESERVED:
-            where = f" ({found[0].source})" if found else ""
-            raise Refused(f"There is an agent {name} already{where}.", code="NAME_TAKEN", advice="Register under another name.")
+    def _delist(self, instance: Instance) -> None:
+        if instance.outbox is not None and not instance.is_leaving:
+            for spec in instance.operations.values():
+                self._remit.unregister(spec.name)
 
     def _lose(self, instance: Instance, why: str) -> None:
-        if self._instances.pop(instance.agent_id, None) is None:
-            return
-        log.info("%s, %s, is gone: %s", instance.agent_id, instance.name, why)
-        pool = self._pools[instance.name]
-        pool.remove(instance)
-        self._update_directory(pool)
-        if pool.is_idle and len(self._pools) > MOST_INSTANCES:  # usually kept for queued work that finds the next instance there
-            del self._pools[instance.name]
+        if self._instances.pop(instance.agent_id, None) is not None:
+            log.info("%s, %s, is gone: %s", instance.agent_id, instance.name, why)
+            self._delist(instance)
+            instance.end(why)
 
     async def _sweep(self) -> None:
         """Removes silent agents: a machine that is switched off closes no connection."""
@@ -194,22 +184,6 @@ class Registry(rpc.AgentServiceServicer):
             for instance in list(self._instances.values()):
                 if instance.heard_at < time.monotonic() - silence:
                     self._lose(instance, f"it was silent for {silence:g} s")
-
-    def _update_directory(self, pool: Pool) -> None:
-        """Each operation as last declared, with the slots of all instances that have it."""
-        there = [one for one in pool.instances.values() if not one.is_leaving]
-        wanted: dict[str, tuple[str, AgentSpec]] = {}
-        for instance in there:
-            for short, spec in instance.operations.items():
-                slots = sum(one.slots for one in there if short in one.operations)
-                wanted[spec.name] = (short, replace(spec, slots=slots))
-        for name in [name for name in self._listed if parts_of(name)[0] == pool.name and name not in wanted]:
-            del self._listed[name]
-            self._remit.unregister(name)
-        for name, (short, spec) in wanted.items():
-            if self._listed.get(name) != spec:
-                self._remit.register(RemoteAgent(spec, pool, short, self._token_for))
-                self._listed[name] = spec
 
     def _token_for(self, running: "LocalRun") -> str:
         """With it the agent can delegate in turn."""
@@ -236,11 +210,6 @@ def _check_allowed(principal: Principal, names: Sequence[str]) -> None:
             raise Refused(f"{principal.name} may not serve {name}.", code="FORBIDDEN", advice=f"It was granted {allowed}.")
 
 
-def _source(name: str) -> str:
-    """In the directory: the same for all instances of one name."""
-    return f"registered:{name}"
-
-
 def _operations(message: pb.RegisterRequest, name: str) -> dict[str, AgentSpec]:
     """By operation. Raises `Misused`. Checks schemas: called off the event loop."""
     if not 1 <= len(message.operations) <= MOST_OPERATIONS:
@@ -261,8 +230,7 @@ def _operations(message: pb.RegisterRequest, name: str) -> dict[str, AgentSpec]:
             parameters_schema=_schema(operation),
             kind="remote",
             effects=_effects(operation),
-            source=_source(name),
-            resumable=operation.is_safe_to_repeat,
+            source=f"registered:{name}",
         )
     return found
 

@@ -1,7 +1,6 @@
-"""A pool of registered agents of one name: instances, their work, and work that waits for a free instance.
+"""Agents that registered: their streams, their work, and what they say about it. `registry` has connections and declarations.
 
-The engine runs a `RemoteAgent`: it submits a `Work` to its pool and waits for `Work.done`. Work goes to the least loaded instance, or waits
-for one. `registry` has connections and declarations."""
+The engine runs a `RemoteAgent`, which sends a work order over the stream of its `Instance` and waits for `Work.done`."""
 
 import asyncio
 import contextlib
@@ -18,7 +17,7 @@ from remit.agents.remote import check_by_schema
 from remit.agents.remote_context import ContextService
 from remit.core.agents import AgentSpec
 from remit.core.context import Context
-from remit.core.errors import Failed, InvalidReturn, Misused, Refused, RemitError, Unavailable
+from remit.core.errors import Failed, InvalidReturn, Misused, RemitError, Unavailable
 from remit.core.ids import traceparent_of
 from remit.core.jsonable import clean_text
 from remit.runtime.deps import CURRENT
@@ -28,8 +27,6 @@ from remit.system.artifact_files import FILE_CLOCK_LAG_SECONDS
 if TYPE_CHECKING:
     from remit.runtime.local_context import LocalRun
 
-MOST_RUNS = 5
-"""Maximum runs of one work item: work that kills its agents must not circulate for ever."""
 MOST_ARTIFACTS = 1000
 MOST_TOKENS = 10**12
 _SPARE_MESSAGES = 64
@@ -38,21 +35,15 @@ _RESERVED_FOLDERS = frozenset({".remit", ".git"})
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Work:
-    order: pb.WorkOrder
-    """Without its id: each run has its own."""
-    operation: str
-    is_safe: bool
     ctx: Context
     started_wall: float
     done: "asyncio.Future[Any]"
-    work_id: str = ""
-    instance: "Instance | None" = None
-    runs: int = 0
-    is_handing_in: bool = False
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Instance:
+    """One registered agent."""
+
     agent_id: str
     name: str
     principal: str
@@ -61,151 +52,46 @@ class Instance:
     operations: Mapping[str, AgentSpec]
     """As it declared them, by operation; empty: the agent itself."""
     heard_at: float
+    free: asyncio.Semaphore
     outbox: "asyncio.Queue[pb.WorkMessage | None] | None" = None
     """Of its stream; None: it has none."""
     works: dict[str, Work] = field(default_factory=dict)
     is_leaving: bool = False
 
-    @property
-    def is_free(self) -> bool:
-        return self.outbox is not None and not self.is_leaving and len(self.works) < self.slots
-
-    def send(self, **message: Any) -> bool:
-        """False: it does not read its stream."""
+    def send(self, **message: Any) -> None:
+        """Raises `Unavailable` for an agent that is gone, or does not read its stream."""
         if self.outbox is None or self.outbox.qsize() > 4 * self.slots + _SPARE_MESSAGES:
-            return False
+            raise _lost(f"The agent {self.name} was lost.")
         self.outbox.put_nowait(pb.WorkMessage(**message))
-        return True
 
-
-class Pool:
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.instances: dict[str, Instance] = {}
-        self._principal: str | None = None
-        self._waiting: list[Work] = []
-        """In order; the engine orders by priority."""
-
-    @property
-    def is_idle(self) -> bool:
-        return not self.instances and not self._waiting
-
-    def claim(self, principal: str) -> None:
-        """A name belongs to one principal while it has instances or work. Raises `Refused`."""
-        if self._principal not in (None, principal) and not self.is_idle:
-            advice = "Register under another name."
-            raise Refused(f"The agent {self.name} is registered by another principal.", code="NAME_TAKEN", advice=advice)
-        self._principal = principal
-
-    # ---- work
-
-    def submit(self, work: Work) -> None:
-        self._waiting.append(work)
-        self.fill()
-
-    def withdraw(self, work: Work, reason: str) -> None:
-        """No caller waits for it any more; ask its instance to stop."""
-        instance, work.instance = work.instance, None
-        if instance is None:
-            self._waiting = [one for one in self._waiting if one is not work]
-        elif instance.works.pop(work.work_id, None) is not None:
-            instance.send(stop=pb.WorkStop(work_id=work.work_id, reason=reason))
-            self.fill()
-
-    def hand_in(self, work: Work) -> None:
-        """Notify at the soft deadline."""
-        work.is_handing_in = True
-        if work.instance is not None:
-            work.instance.send(hand_in=pb.WorkHandIn(work_id=work.work_id))
-        elif work.runs:
-            self._fail(work, f"The agent {self.name} was lost, and no other took over its work in time.")
-            self.withdraw(work, "")
-
-    def settle(self, instance: Instance, work_id: str, outcome: Any) -> None:
-        """`outcome`: a value or an error. Ignored for work that the instance does not have."""
-        work = instance.works.pop(work_id, None)
-        if work is None:
-            return
-        work.instance = None
-        if isinstance(outcome, Unavailable) and work.is_safe:
-            self._retry(work, outcome.message)
-        elif not work.done.done():
+    def settle(self, work_id: str, outcome: Any) -> None:
+        """`outcome`: a value or an error. Ignored for work that the agent does not have."""
+        work = self.works.pop(work_id, None)
+        if work is not None and not work.done.done():
             work.done.set_exception(outcome) if isinstance(outcome, RemitError) else work.done.set_result(outcome)
-        self.fill()
 
-    def fill(self) -> None:
-        """Give free slots to waiting work, in order; work that no instance can do fails."""
-        waiting, self._waiting = self._waiting, []
-        for work in waiting:
-            if work.done.done():
-                continue
-            able = [one for one in self.instances.values() if work.operation in one.operations and not one.is_leaving]
-            free = [one for one in able if one.is_free]
-            if free:  # the least loaded
-                self._assign(work, min(free, key=lambda one: (len(one.works) / one.slots, one.heard_at)))
-            elif able or work.runs:
-                self._waiting.append(work)
-            else:
-                self._fail(work, f"No agent {self.name} is registered any more.")
+    def end(self, why: str) -> None:
+        """It left, its stream is broken, or it does not read: its work fails."""
+        outbox, self.outbox = self.outbox, None
+        if outbox is not None:
+            outbox.put_nowait(None)
+        for work_id in list(self.works):
+            self.settle(work_id, _lost(f"{self.agent_id}, which performed {self.name}, was lost: {why}."))
 
-    def _assign(self, work: Work, instance: Instance) -> None:
-        work.runs += 1
-        work.work_id = f"work_{secrets.token_hex(8)}"
-        work.instance = instance
-        instance.works[work.work_id] = work
-        order = pb.WorkOrder()
-        order.CopyFrom(work.order)
-        order.work_id = work.work_id
-        if not instance.send(order=order):
-            self.remove(instance)
-        elif work.is_handing_in:
-            instance.send(hand_in=pb.WorkHandIn(work_id=work.work_id))
 
-    # ---- instances
-
-    def add(self, instance: Instance) -> None:
-        self.instances[instance.agent_id] = instance
-        self.fill()
-
-    def remove(self, instance: Instance) -> None:
-        """It left, its stream is broken, or it does not read: it loses its work."""
-        self.instances.pop(instance.agent_id, None)
-        if instance.outbox is not None:
-            instance.outbox.put_nowait(None)
-            instance.outbox = None
-        lost, instance.works = instance.works, {}
-        for work in lost.values():
-            work.instance = None
-            self._retry(work, f"{instance.agent_id}, which performed {self.name}, was lost.")
-        self.fill()
-
-    def _retry(self, work: Work, why: str) -> None:
-        """Run with another instance if it is safe to repeat."""
-        if work.done.done():
-            return
-        if not work.is_safe or work.runs >= MOST_RUNS or work.is_handing_in:
-            self._fail(work, why)
-            return
-        with contextlib.suppress(RemitError):  # it has ended meanwhile
-            work.ctx.progress(f"{why} Its work goes to another instance.")
-            self._waiting.insert(0, work)
-
-    def _fail(self, work: Work, why: str) -> None:
-        if not work.done.done():
-            advice = "Start the agent again, then delegate again; how far the work got is not known."
-            work.done.set_exception(Unavailable(why, advice=advice))
+def _lost(why: str) -> Unavailable:
+    return Unavailable(why, advice="Start the agent again, then delegate again; how far the work got is not known.")
 
 
 # ---- the agent that the engine runs
 
 
 class RemoteAgent:
-    __slots__ = ("_operation", "_pool", "_token_for", "spec")
+    __slots__ = ("_instance", "_operation", "_token_for", "spec")
 
-    def __init__(self, spec: AgentSpec, pool: Pool, operation: str, token_for: "Callable[[LocalRun], str]") -> None:
-        """`spec.resumable`: its work may go to another instance."""
+    def __init__(self, spec: AgentSpec, instance: Instance, operation: str, token_for: "Callable[[LocalRun], str]") -> None:
         self.spec = spec
-        self._pool = pool
+        self._instance = instance
         self._operation = operation
         self._token_for = token_for
 
@@ -215,56 +101,57 @@ class RemoteAgent:
     async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
         running = CURRENT.get()
         assert running is not None
-        order = pb.WorkOrder(
-            operation=self._operation,
-            parameters=struct_of(arguments),
-            deadline_ns=nanoseconds(ctx.deadline),
-            context=struct_of(ctx.as_dict()),
-            delegation_token=self._token_for(running),
-            traceparent=traceparent_of(running.delegation),
-        )
-        work = Work(
-            order=order,
-            operation=self._operation,
-            is_safe=self.spec.resumable,
-            ctx=ctx,
-            started_wall=running.started_wall,
-            done=asyncio.get_running_loop().create_future(),
-        )
-        handing_in = running.engine.spawn(self._hand_in(ctx, work))
-        self._pool.submit(work)
-        try:
-            return await work.done
-        finally:
-            handing_in.cancel()
-            self._pool.withdraw(work, "Its deadline has passed." if ctx.remaining <= 0 else "It was stopped.")
+        instance, work_id = self._instance, f"work_{secrets.token_hex(8)}"
+        async with instance.free:
+            order = pb.WorkOrder(
+                work_id=work_id,
+                operation=self._operation,
+                parameters=struct_of(arguments),
+                deadline_ns=nanoseconds(ctx.deadline),
+                context=struct_of(ctx.as_dict()),
+                delegation_token=self._token_for(running),
+                traceparent=traceparent_of(running.delegation),
+            )
+            instance.send(order=order)
+            work = Work(ctx=ctx, started_wall=running.started_wall, done=asyncio.get_running_loop().create_future())
+            instance.works[work_id] = work
+            handing_in = running.engine.spawn(self._hand_in(ctx, work_id))
+            try:
+                return await work.done
+            finally:
+                handing_in.cancel()
+                if instance.works.pop(work_id, None) is not None:
+                    reason = "Its deadline has passed." if ctx.remaining <= 0 else "It was stopped."
+                    with contextlib.suppress(Unavailable):
+                        instance.send(stop=pb.WorkStop(work_id=work_id, reason=reason))
 
-    async def _hand_in(self, ctx: Context, work: Work) -> None:
+    async def _hand_in(self, ctx: Context, work_id: str) -> None:
         with contextlib.suppress(RemitError):
             await ctx.wait_hand_in()
             if ctx.hand_in:  # a stop ends the wait too
-                self._pool.hand_in(work)
+                self._instance.send(hand_in=pb.WorkHandIn(work_id=work_id))
 
 
 # ---- messages of its stream
 
 
-def handle_message(pool: Pool, instance: Instance, message: pb.AgentMessage) -> None:
+def handle_message(instance: Instance, message: pb.AgentMessage) -> None:
     """Never raises. Messages about work that the agent does not have are ignored."""
     kind = message.WhichOneof("message")
     if kind is None or kind == "hello":
         return
     said = getattr(message, kind)
     work = instance.works.get(said.work_id)
+    if work is None:
+        return
     if kind in ("done", "failed"):
-        outcome = _failure(said) if kind == "failed" else _result(said, work) if work is not None else None
-        pool.settle(instance, said.work_id, outcome)
-    elif work is not None:
-        with contextlib.suppress(RemitError):  # the delegation has ended
-            try:
-                _apply(work, kind, said)
-            except RemitError as error:
-                work.ctx.progress(f"A message of the agent was refused: {error.message}")
+        instance.settle(said.work_id, _failure(said) if kind == "failed" else _result(said, work))
+        return
+    with contextlib.suppress(RemitError):  # the delegation has ended
+        try:
+            _apply(work, kind, said)
+        except RemitError as error:
+            work.ctx.progress(f"A message of the agent was refused: {error.message}")
 
 
 def _progress(said: pb.WorkProgress) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from remit.core.settings import ServeSettings
 from remit.server.authenticator import Authenticator
 from remit.server.http import handlers, rest_messages
 from remit.server.http import models as m
-from remit.server.http.http_server import HttpLimits
 from remit.server.http.middleware import OPEN_PATHS, AuthMiddleware
 from remit.server.http.rest_messages import JSON, query_of
 from remit.server.service import Service
@@ -128,12 +127,12 @@ def health_routes(service: Service) -> list[BaseRoute]:
     return _routes([operation for operation in OPERATIONS if operation.is_open], service)
 
 
-def metrics_routes(page: Callable[[str], tuple[bytes, str]]) -> list[BaseRoute]:
-    """`/metrics` for Prometheus. `page`: its text and content type, by what the client accepts."""
+def metrics_routes(page: Callable[[], tuple[bytes, str]]) -> list[BaseRoute]:
+    """`/metrics` for Prometheus. `page`: its text and content type."""
 
     async def metrics(request: Request) -> Response:
         handlers.must_see_metrics(request)
-        body, content_type = page(request.headers.get("accept", ""))
+        body, content_type = page()
         return Response(body, headers={"content-type": content_type, "cache-control": "no-store"})
 
     return [Route("/metrics", metrics, methods=["GET"], include_in_schema=False)]
@@ -146,12 +145,11 @@ def http_app(
     *,
     hosts: Iterable[str] = (),
     open_paths: Iterable[str] = OPEN_PATHS,
-    limits: HttpLimits | None = None,
 ) -> AuthMiddleware:
     """Routes of any HTTP APIs behind authentication. `hosts`: names and addresses it listens at."""
     app = Starlette(routes=list(routes), exception_handlers={HTTPException: _not_found, RemitError: _refusal})
     app.router.redirect_slashes = False
-    return AuthMiddleware(app, authenticator, settings, hosts=hosts, open_paths=open_paths, limits=limits)
+    return AuthMiddleware(app, authenticator, settings, hosts=hosts, open_paths=open_paths)
 
 
 def _routes(operations: Sequence[Operation], service: Service) -> list[BaseRoute]:

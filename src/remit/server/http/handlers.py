@@ -40,7 +40,7 @@ async def begin_task(service: Service, request: Request, query: WaitQuery) -> Re
             arguments["operation"] = operation
     is_stream = _wants_stream(request)
     if is_stream or query.wait:
-        request.scope[HOLD]()  # before the task begins: the caller may have too many streams open
+        request.scope[HOLD]()
     handle = await service.begin(call, arguments)
     place = {"location": f"/v1/tasks/{handle.session_id}"}
     if is_stream:
@@ -72,7 +72,7 @@ async def get_task(service: Service, request: Request, query: WaitQuery) -> Resp
     """Get a task. With `wait` the answer comes when it has ended, or after that time."""
     call, task_id = call_of(request), request.path_params["taskId"]
     if query.wait:
-        request.scope[HOLD]()  # counts as an open stream, and ends when the caller's token is revoked
+        request.scope[HOLD]()
         await while_connected(request, service.result(call, task_id, query.wait))
     record, result = await service.looked(call, task_id)
     trace = service.traceback(call, record)
@@ -98,7 +98,7 @@ async def cancel_task(service: Service, request: Request, query: NoQuery) -> Res
     asked = await body_of(request, CancelRequest)
     call, task_id = call_of(request), request.path_params["taskId"]
     before = await service.record(call, task_id)
-    _, nodes = await service.cancel(call, task_id, asked.reason, force=asked.force)
+    _, nodes = await service.cancel(call, task_id, asked.reason)
     after = task_view(*await service.looked(call, task_id))
     ended = [{"taskId": node["session_id"], "agentId": node["agent"], "state": str(node["state"])} for node in nodes]
     is_cancelled = not before.state.is_settled and after["taskState"] == "CANCELLED"

@@ -1,8 +1,8 @@
 """Authentication of HTTP requests: the ASGI middleware before every HTTP API (REST, A2A, MCP, metrics).
 
-Checks in this order: framing, Host and Origin; the caller (token or socket); its limits. Then the body is read, limited in
-size and time, and passed to the application whole. The caller is in `scope["remit.principal"]`; requests to open paths have none. Preflight
-requests are not answered: pages of other sites may not call this server."""
+Checks in this order: framing, Host and Origin, the caller. Then the body is read, limited in size, and passed to the application whole. The
+caller is in `scope["remit.principal"]`; requests to open paths have none. Preflight requests are not answered: pages of other sites may not
+call this server."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,6 @@ from starlette.requests import ClientDisconnect
 from remit.core.errors import Misused, Refused, RemitError
 from remit.core.settings import ServeSettings
 from remit.server.authenticator import HEADER, Authenticator, Credentials
-from remit.server.http.http_server import HttpLimits
 from remit.server.http.rest_messages import REALM, HttpRefused, answer_of
 from remit.server.service import HOLD, PRINCIPAL
 from remit.server.tokens import Principal
@@ -30,6 +29,8 @@ Send = Callable[[Message], Awaitable[None]]
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 """Answered without authentication."""
+DRAIN_SECONDS = 1.0
+"""The rest of a body that is too large is read and dropped for this long, so that the client receives the refusal."""
 HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -42,61 +43,53 @@ HEADERS: tuple[tuple[bytes, bytes], ...] = (
 class Exchange:
     """One request and its answer."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: HttpLimits) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._from_client = receive
         self._to_client = send
-        self._limits = limits
         self.headers: dict[bytes, list[bytes]] = {}
         for name, value in scope["headers"]:
             self.headers.setdefault(name, []).append(value)
         self.cleanup = contextlib.ExitStack()
-        """Closed in the task of the request: its place among the caller's streams."""
+        """Closed in the task of the request: ends the watch over its credentials."""
         self.open_stream: Callable[[], contextlib.AbstractContextManager[object]] | None = None
-        """Takes a place among the caller's open streams."""
-        announced = self.one(b"content-length")
-        self.length = int(announced) if announced and announced.isdigit() else 0
-        """Of the body, as announced; 0 if there is none, or it comes in chunks."""
-        self._body: bytes | None = b""
-        self._is_read = b"transfer-encoding" not in self.headers and self.length == 0
+        """Watches the credentials of a long answer."""
+        self._body: bytes | None = None
         self._is_answered = False
         self.is_over = False
         """Answered by the middleware, or the client has left: further messages of the application are dropped."""
 
-    def one(self, name: bytes) -> bytes | None:
-        """The value of a header that is present exactly once."""
-        values = self.headers.get(name, ())
-        return values[0] if len(values) == 1 else None
-
     # ---- from the client
 
     async def read_body(self, most_bytes: int) -> None:
-        """Raises `Refused` for a body that is too large or too late. Also ends when the client leaves."""
-        body = bytearray()
-        try:
-            async with asyncio.timeout(self._limits.body_seconds):
-                while not self._is_read and not self.is_over:
-                    body += (await self._next()).get("body", b"")
-                    if len(body) > most_bytes:
-                        raise too_large(most_bytes)
-        except TimeoutError:
-            words = f"The body did not arrive within {self._limits.body_seconds:g} s."
-            raise HttpRefused(words, code="REQUEST_TIMEOUT", advice="Send it in one go.") from None
-        if self.is_over:
-            raise ClientDisconnect
+        """Raises `Refused` for a body that is too large."""
+        body, has_more = bytearray(), True
+        is_too_large = int(self.headers.get(b"content-length", [b"0"])[0]) > most_bytes
+        while has_more and not is_too_large:
+            message = await self._from_client()
+            if message["type"] == "http.disconnect":
+                self.is_over = True
+                raise ClientDisconnect
+            body += message.get("body", b"")
+            has_more = message.get("more_body", False)
+            is_too_large = len(body) > most_bytes
         self._body = bytes(body)
-
-    async def _next(self) -> Message:
-        message = await self._from_client()
-        if message["type"] == "http.disconnect":
-            self.is_over = True
-        elif not message.get("more_body", False):
-            self._is_read = True
-        return message
+        if is_too_large:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_SECONDS):
+                    while has_more:
+                        has_more = (await self._from_client()).get("more_body", False)
+            raise HttpRefused(
+                f"The request is larger than {most_bytes} bytes.",
+                code="TOO_LARGE",
+                status=413,
+                advice="Pass large inputs as files, by their paths.",
+                headers={"connection": "close"},
+            )
 
     async def receive(self) -> Message:
         """For the application: the whole body at once."""
         if self._body is None:
-            return await self._next()
+            return await self._from_client()
         body, self._body = self._body, None
         return {"type": "http.request", "body": body, "more_body": False}
 
@@ -108,47 +101,27 @@ class Exchange:
         if message["type"] == "http.response.start":
             given = [(name.lower(), value) for name, value in message.get("headers", ())]
             names = {name for name, _ in given}
-            added = (*HEADERS, (b"connection", b"close")) if not self._is_read else HEADERS
-            message = {**message, "headers": [*given, *((name, value) for name, value in added if name not in names)]}
-            try:
-                if any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in given):
-                    self.hold()
-            except Refused as error:
-                await self.refuse(error)
-                raise  # ends the application's stream
+            message = {**message, "headers": [*given, *((name, value) for name, value in HEADERS if name not in names)]}
+            if any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in given):
+                self.hold()
             self._is_answered = True
         await self._to_client(message)
 
     async def refuse(self, error: RemitError) -> None:
-        """Answers with the error; an answer in progress is ended instead.
-
-        Then reads the rest of the request for a moment: closing the connection early could destroy the answer."""
-        if self.is_over:
-            return
+        """Answers with the error; an answer in progress is ended instead."""
         body = b""
         if not self._is_answered:
             status, headers, body = answer_of(error)
             raw = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
             await self.send({"type": "http.response.start", "status": status, "headers": raw})
-        await self._to_client({"type": "http.response.body", "body": body, "more_body": True})
-        if b"expect" not in self.headers:  # otherwise it waits for 100 Continue and sends nothing
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._limits.linger_seconds):
-                    while not self._is_read and not self.is_over:
-                        await self._next()
-        await self._to_client({"type": "http.response.body", "body": b""})
+        await self._to_client({"type": "http.response.body", "body": body})
         self.is_over = True
 
     def hold(self) -> None:
-        """Takes a place among the caller's open streams. Raises `RateLimited`; the request ends when the caller's token is revoked."""
+        """The request ends when the caller's token is revoked."""
         if self.open_stream is not None:
             self.cleanup.enter_context(self.open_stream())
             self.open_stream = None
-
-
-def too_large(most_bytes: int) -> Refused:
-    advice = "Pass large inputs as files, by their paths."
-    return Refused(f"The request is larger than {most_bytes} bytes.", code="TOO_LARGE", advice=advice)
 
 
 # ---- host names
@@ -202,24 +175,28 @@ class AuthMiddleware:
         *,
         hosts: Iterable[str] = (),
         open_paths: Iterable[str] = OPEN_PATHS,
-        limits: HttpLimits | None = None,
     ) -> None:
         """`hosts`: names and addresses it listens at; `open_paths`: those that need no credentials."""
         self._app = app
         self._authenticator = authenticator
+        self._request_bytes = settings.request_bytes
         self._hosts = AllowedHosts((*hosts, *settings.allow_hosts), settings.public_url)
         self._open_paths = frozenset(open_paths)
-        self._limits = limits or HttpLimits()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, receive, send, self._limits)
+        """`/v1/tasks/` is `/v1/tasks`."""
+        exchange = Exchange(scope, receive, send)
         known = {**scope, HOLD: exchange.hold}
+        if scope["path"].endswith("/") and scope["path"] != "/":
+            known |= {"path": scope["path"][:-1], "raw_path": scope["raw_path"][:-1]}
         try:
             with exchange.cleanup:
                 self._check(scope, exchange)
-                if scope["path"] not in self._open_paths:
-                    principal = known[PRINCIPAL] = self._principal(scope, exchange)
-                    await self._admit(exchange, principal)
+                if known["path"] not in self._open_paths:
+                    principal, task = self._principal(scope, exchange), asyncio.current_task()
+                    known[PRINCIPAL] = principal
+                    exchange.open_stream = lambda: self._authenticator.stream(principal, task)  # applications send from other tasks
+                    await exchange.read_body(self._request_bytes)
                 await self._app(known, exchange.receive, exchange.send)
         except Exception as error:
             if exchange.is_over:  # the client has left, or has its answer
@@ -230,23 +207,18 @@ class AuthMiddleware:
             await exchange.refuse(error)
 
     def _check(self, scope: Scope, exchange: Exchange) -> None:
-        """Framing, then Host and Origin."""
-        _check_framing(scope, exchange)
-        host = exchange.one(b"host")
-        if host is None or not self._hosts.has(host.decode("latin-1")):
+        """Framing that another server in front might read differently, then Host and Origin."""
+        is_ambiguous = b"transfer-encoding" in exchange.headers and b"content-length" in exchange.headers
+        if is_ambiguous or not scope["path"].startswith("/"):
+            words = "Its path must begin with a slash, and its body has a length or chunks, not both."
+            raise HttpRefused(words, code="MALFORMED_REQUEST", headers={"connection": "close"})
+        hosts = exchange.headers.get(b"host", ())
+        if len(hosts) != 1 or not self._hosts.has(hosts[0].decode("latin-1")):
             advice = "Add the name to [serve] allow_hosts."
             raise HttpRefused("This server does not answer to that host name.", code="WRONG_HOST", advice=advice)
         origins = exchange.headers.get(b"origin", ())
         if any(not self._hosts.has_origin(origin.decode("latin-1")) for origin in origins):
             raise HttpRefused("Pages of that origin may not call this server.", code="WRONG_ORIGIN", advice="Call it from a program.")
-
-    async def _admit(self, exchange: Exchange, principal: Principal) -> None:
-        most, task = self._authenticator.settings.request_bytes, asyncio.current_task()
-        if exchange.length > most:
-            raise too_large(most)
-        self._authenticator.admit(principal)
-        exchange.open_stream = lambda: self._authenticator.stream(principal, task)  # applications send from other tasks
-        await exchange.read_body(most)
 
     def _principal(self, scope: Scope, exchange: Exchange) -> Principal:
         """Repeated credentials are refused: two servers in a row might each read a different one."""
@@ -266,17 +238,3 @@ class AuthMiddleware:
                 raise
             headers = {"www-authenticate": f'{REALM}, error="invalid_token"'}
             raise HttpRefused(error.message, code=error.code, status=401, advice=error.advice, headers=headers) from None
-
-
-def _check_framing(scope: Scope, exchange: Exchange) -> None:
-    """Refuse framing that another server in front might read differently. Closes the connection."""
-    if scope["http_version"] not in ("1.0", "1.1"):
-        raise _malformed("This server speaks HTTP/1.1 only.", 505)
-    if b"transfer-encoding" in exchange.headers and (b"content-length" in exchange.headers or scope["http_version"] == "1.0"):
-        raise _malformed("Content-Length and Transfer-Encoding contradict each other.")
-    if not scope["path"].startswith("/"):
-        raise _malformed("The request names no path, as in GET /v1/tasks.")
-
-
-def _malformed(words: str, status: int = 400) -> HttpRefused:
-    return HttpRefused(words, code="MALFORMED_REQUEST", status=status, headers={"connection": "close"})

@@ -99,7 +99,6 @@ class TaskRequest(Input):
 
 class CancelRequest(Input):
     reason: str = Field("", max_length=1000)
-    force: bool = Field(False, description="Without the grace period in which its processes may save their work.")
 
 
 class Query(Input):

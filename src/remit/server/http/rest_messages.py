@@ -5,7 +5,6 @@ Requests are read strictly: UTF-8 only, no NaN, no lone surrogates, bounded nest
 """
 
 import json
-import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from pydantic_core import from_json
 from starlette.requests import Request
 
-from remit.agents.proto.metadata import TRACEPARENT, read_position_headers
+from remit.agents.proto.metadata import TRACEPARENT
 from remit.core.delegate_requests import DelegateError, encodable, json_bytes
 from remit.core.errors import Refused, RemitError
 from remit.core.jsonable import check_size
@@ -26,7 +25,6 @@ CODES: dict[str, int] = {
     "MALFORMED_REQUEST": 400,
     "NOT_FOUND": 404,
     "METHOD_NOT_ALLOWED": 405,
-    "REQUEST_TIMEOUT": 408,
     "UNSUPPORTED_MEDIA_TYPE": 415,
     "WRONG_HOST": 421,
     "WRONG_ORIGIN": 403,
@@ -69,8 +67,8 @@ def answer_of(error: RemitError) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and body."""
     status = status_for(error)
     headers = {"content-type": MEDIA_TYPE, **getattr(error, "headers", {})}
-    if status in (429, 503):
-        headers.setdefault("retry-after", str(math.ceil(getattr(error, "retry_after_seconds", None) or 1)))
+    if status == 503:
+        headers.setdefault("retry-after", "1")
     if status == 401:
         headers.setdefault("www-authenticate", REALM)
     if status == 403 and error.code == "FORBIDDEN":
@@ -127,9 +125,7 @@ def query_of(request: Request, model: type[Model]) -> Model:
 
 
 def call_of(request: Request, session: str | None = None) -> Call:
-    """The caller, and the delegation it acts for. The headers have the names of gRPC's metadata."""
-    headers = request.headers
-    return Call.of(request.scope[PRINCIPAL], "http", read_position_headers(headers), headers.get(TRACEPARENT), session)
+    return Call.of(request.scope[PRINCIPAL], "http", request.headers.get(TRACEPARENT), session)
 
 
 def _unsupported(words: str, header: str, value: str) -> HttpRefused:

@@ -1,13 +1,11 @@
-"""The MCP server: the SDK's, with handlers that call `Delegations`, over stdin and stdout (`remit mcp`) or HTTP (also `remit serve`).
+"""The MCP server: the SDK's, with handlers that call `Delegations`, over stdin and stdout (`remit mcp`) or HTTP
+(`remit serve`).
 
-Speaks revision 2026-07-28 and earlier ones. `remit mcp --http` listens on loopback, treats every caller as the owner, and checks Host and
-Origin to keep browser pages out (DNS rebinding)."""
+Speaks revision 2026-07-28 and earlier ones."""
 
 import asyncio
 import contextlib
-import logging
-import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,17 +19,11 @@ from mcp.shared.exceptions import MCPError
 from starlette.routing import BaseRoute
 
 from remit.app import Remit
-from remit.core.errors import Refused
-from remit.server.addresses import Place, bound
-from remit.server.authenticator import Authenticator, Credentials
-from remit.server.http.api import http_app
-from remit.server.http.http_server import HttpServer
 from remit.server.mcp.delegations import Delegations, Progress, call_of
 from remit.server.mcp.stdio import ClientStreams, FrontLink, release_streams
 from remit.server.mcp.tools import tools_of
 from remit.server.service import HOLD, Call, Service
-from remit.server.stop_signals import STOP_SECONDS, first_of, on_signals
-from remit.server.tokens import OWNER, Principal
+from remit.server.stop_signals import first_of, on_signals
 from remit.stores import MemoryStore
 from remit.system.trust import ProjectTrust, load_trust
 
@@ -57,7 +49,6 @@ class ToolServer(Server[Any]):
             instructions=INSTRUCTIONS,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
-            get_tool_input_schema=self._input_schema,
         )
         self.middleware.clear()  # spans of the SDK, which nothing here exports
 
@@ -68,23 +59,17 @@ class ToolServer(Server[Any]):
         if params.name not in self.delegations.tools:
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {params.name[:80]}")
         call = _call(ctx)
-        try:
-            if ctx.request is not None and (hold := ctx.request.scope.get(HOLD)) is not None:
-                hold()  # it may wait for long, also without a stream
-        except Refused as error:
-            raise MCPError(code=types.INVALID_REQUEST, message=str(error)) from None
+        if ctx.request is not None:
+            ctx.request.scope[HOLD]()
         return await self.delegations.call(params.name, params.arguments, Progress(ctx.session, ctx.meta), call)
 
-    def _input_schema(self, name: str) -> dict[str, Any] | None:
-        return next((tool.input_schema for tool in tools_of(self.delegations.catalogue) if tool.name == name), None)
-
     @contextlib.asynccontextmanager
-    async def routes(self, *, has_sessions: bool = False) -> AsyncIterator[list[BaseRoute]]:
+    async def routes(self) -> AsyncIterator[list[BaseRoute]]:
         """Routes to put behind `http.middleware`, which also checks Host and Origin.
 
-        Without sessions each request has its own caller, so that no caller can use the session of another."""
+        Without sessions: each request has its own caller, so that no caller can use the session of another."""
         checked_before = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-        app = self.streamable_http_app(streamable_http_path=PATH, stateless_http=not has_sessions, transport_security=checked_before)
+        app = self.streamable_http_app(streamable_http_path=PATH, stateless_http=True, transport_security=checked_before)
         async with self.session_manager.run():
             yield list(app.routes)
 
@@ -139,40 +124,3 @@ async def _speak(server: ToolServer, incoming: int, outgoing: int, front: FrontL
     finally:
         loop.remove_reader(front.descriptor)
         await streams.close()
-
-
-# ---- HTTP
-
-
-class OwnerAuthenticator(Authenticator):
-    """On loopback: every caller is the owner."""
-
-    def authenticate(self, shown: Credentials) -> Principal:
-        return OWNER
-
-
-async def serve_http(
-    root: Path, port: int, *, answer_after_seconds: float, ready: Callable[[str], None], trust: ProjectTrust | None = None
-) -> None:
-    """Until a signal, which stops running delegations. `ready` gets the address."""
-    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # the SDK writes a traceback for every connection that is cut off
-    with bound(Place(host="127.0.0.1", port=port)) as listening, on_signals() as signals:
-        async with (
-            _open(root, trust) as remit,
-            serve_loopback(remit, ToolServer(Service(remit), answer_after_seconds), listening) as address,
-        ):
-            ready(address)
-            await signals.stop.wait()
-
-
-@contextlib.asynccontextmanager
-async def serve_loopback(remit: Remit, server: ToolServer, listening: socket.socket) -> AsyncIterator[str]:
-    """The address."""
-    settings = remit.settings.serve
-    async with server.routes(has_sessions=True) as routes:
-        web = HttpServer(http_app(routes, OwnerAuthenticator(remit.folder, settings), settings, open_paths=()))
-        await web.start([listening])
-        try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}{PATH}"
-        finally:
-            await web.stop(STOP_SECONDS)

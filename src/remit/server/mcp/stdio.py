@@ -14,16 +14,12 @@ import stat
 from dataclasses import dataclass
 from typing import NoReturn
 
-from mcp_types import INVALID_REQUEST, PARSE_ERROR, jsonrpc_message_adapter
-from pydantic_core import ValidationError
-
 from remit.core.errors import Misused
 
-LONGEST_LINE = 4 * 1024 * 1024
-"""As over HTTP."""
+LONGEST_LINE = 64 * 1024 * 1024
+"""A client that sends a longer one is taken to have left."""
 LAST_WORDS_SECONDS = 3.0
 """Writing continues this long after the client has closed its side: it may have stopped reading too."""
-TOO_LONG = f"The message is larger than {LONGEST_LINE} bytes. Pass large inputs as files of the project, by their path."
 _GONE = b"!"
 
 
@@ -83,9 +79,7 @@ def release_streams() -> None:
 
 
 class ClientStreams:
-    """The client's descriptors as the SDK wants them: an asynchronous iterator of lines, `write` and `flush`.
-
-    A message that is too long or invalid is answered with an error: the SDK would drop it without a word."""
+    """The client's descriptors as the SDK wants them: an asynchronous iterator of lines, `write` and `flush`."""
 
     def __init__(self, reader: asyncio.StreamReader, incoming: asyncio.BaseTransport, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -122,36 +116,17 @@ class ClientStreams:
         return self
 
     async def __anext__(self) -> str:
-        while line := await self._line():
-            if not line.strip():
-                continue
-            text = line.decode("utf-8-sig", "replace")
-            fault = (INVALID_REQUEST, TOO_LONG) if len(line) > LONGEST_LINE else _fault(text)
-            if fault is not None and "\\u" in text:  # a lone surrogate, as at the end of a cut text
-                with contextlib.suppress(ValueError, RecursionError):
-                    text = json.dumps(json.loads(text), ensure_ascii=False).encode("utf-8", "replace").decode()
-                    fault = _fault(text)
-            if fault is None:
-                return text
-            if self._writer.transport.get_write_buffer_size() > LONGEST_LINE:
-                continue  # it does not read: waiting for that here would miss its end
-            error = {"code": fault[0], "message": fault[1]}
-            await self.write(json.dumps({"jsonrpc": "2.0", "id": None, "error": error}) + "\n")
-        asyncio.get_running_loop().call_later(LAST_WORDS_SECONDS, self._writer.transport.abort)
-        raise StopAsyncIteration
-
-    async def _line(self) -> bytes:
-        """Empty at the end. Of a line that is too long, more than the limit but not all."""
-        start = b""
-        while True:
-            try:
-                return start + await self._reader.readuntil(b"\n")
-            except asyncio.LimitOverrunError as error:
-                start = (await self._reader.readexactly(error.consumed))[: LONGEST_LINE + 1]
-            except asyncio.IncompleteReadError as error:
-                return start + error.partial
-            except OSError:  # a client that dies with answers unread resets its socket
-                return b""
+        line = b""
+        with contextlib.suppress(OSError, ValueError):  # a client that dies with answers unread resets its socket
+            line = await self._reader.readline()
+        if not line:
+            asyncio.get_running_loop().call_later(LAST_WORDS_SECONDS, self._writer.transport.abort)
+            raise StopAsyncIteration
+        text = line.decode("utf-8-sig", "replace")
+        if "\\ud" in text.lower():  # a lone surrogate, as JavaScript writes at the end of a cut text: the SDK would drop the message
+            with contextlib.suppress(ValueError, RecursionError):
+                text = json.dumps(json.loads(text), ensure_ascii=False).encode("utf-8", "replace").decode()
+        return text
 
     async def write(self, text: str) -> None:
         if self._writer.is_closing():
@@ -167,15 +142,3 @@ class ClientStreams:
 def _is_one_socket(incoming: int, outgoing: int) -> bool:
     """As sshd starts programs."""
     return stat.S_ISSOCK(os.fstat(incoming).st_mode) and os.path.sameopenfile(incoming, outgoing)
-
-
-def _fault(text: str) -> tuple[int, str] | None:
-    """Why a line is not a protocol message: a code of JSON-RPC and a message."""
-    try:
-        jsonrpc_message_adapter.validate_json(text, by_name=False)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        if first["type"] == "json_invalid":
-            return PARSE_ERROR, f"{first['msg'][:200]}. A message is one line of JSON."
-        return INVALID_REQUEST, "Not a message of JSON-RPC 2.0: a request has jsonrpc, id, method and params."
-    return None

@@ -26,6 +26,8 @@ STOP_OUTPUT = b"O"
 SPARE_BYTES = 256 << 20
 """Address space beyond the memory limit: programs reserve memory that they never touch."""
 MOST_LISTED = 10_000
+MOST_RETURNED = 100
+"""Files that are sent back."""
 DEEPEST = 32
 SIGKILL = 9
 BEYOND_COUNTING = 1 << 62
@@ -128,7 +130,7 @@ def measure_folders(folders: list[str], processes: list[int]) -> tuple[int, int]
     used = made = 0
     for folder in folders:
         try:
-            found = _measure_folder(_open_folder(folder, None), 0)
+            found = _measure_folder(os.open(folder, _FOLDER), 0)
         except OSError:
             found = BEYOND_COUNTING, 0
         used, made = used + found[0], made + found[1]
@@ -152,7 +154,7 @@ def _measure_folder(folder: int, depth: int) -> tuple[int, int]:
             made += 1
             try:
                 used += entry.stat(follow_symlinks=False).st_blocks * 512
-                below = _open_folder(entry.name, folder) if entry.is_dir(follow_symlinks=False) else -1
+                below = os.open(entry.name, _FOLDER, dir_fd=folder) if entry.is_dir(follow_symlinks=False) else -1
             except (FileNotFoundError, NotADirectoryError):
                 continue  # it is gone meanwhile
             if below >= 0:
@@ -166,23 +168,6 @@ def _measure_folder(folder: int, depth: int) -> tuple[int, int]:
     finally:
         os.close(folder)
     return used, made
-
-
-def _open_folder(name: str, folder: int | None) -> int:
-    """A folder that the code may have closed to itself, and so to the keeper: opened for a moment, then with its permissions restored."""
-    try:
-        return os.open(name, _FOLDER, dir_fd=folder)
-    except PermissionError:
-        held = os.open(name, _FOLDER | os.O_PATH, dir_fd=folder)  # this very folder, whatever its name means by now
-    try:
-        rights = os.fstat(held).st_mode & 0o7777
-        os.chmod(f"/proc/self/fd/{held}", 0o700)
-        try:
-            return os.open(f"/proc/self/fd/{held}", os.O_RDONLY | os.O_DIRECTORY)
-        finally:
-            os.chmod(f"/proc/self/fd/{held}", rights)
-    finally:
-        os.close(held)
 
 
 def clear(folder: str) -> None:
@@ -356,7 +341,6 @@ def _given(values: tuple[int | bytes, ...]) -> list[Any]:
 def run_python(job: dict[str, Any]) -> None:
     """Run the code as `__main__` in this process, as if the interpreter had been started for it."""
     import _sitebuiltins
-    import atexit
     import builtins
 
     path = f"{job['workspace']}/{job['script']}"
@@ -365,45 +349,20 @@ def run_python(job: dict[str, Any]) -> None:
     sys.modules["__main__"] = module
     sys.argv[:] = [path]
     sys.path.insert(0, job["workspace"])
-    setattr(builtins, "exit", _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)"))  # noqa: B010 - what `site` does
-    setattr(builtins, "quit", _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)"))  # noqa: B010 - the same
+    for name in ("exit", "quit"):  # what `site` does
+        setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    status = 1
-
-    def leave() -> NoReturn:
-        """After threads and `atexit` functions of the code: close its files, and end. To finalize the interpreter takes too long."""
-        for module in [one for one in sys.modules.values() if (getattr(one, "__file__", None) or "").startswith(job["workspace"])]:
-            module.__dict__.clear()
-        gc.collect()
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except (OSError, ValueError, AttributeError):  # closed by the code, or no longer read
-                continue
-        os._exit(status)
-
-    atexit.register(leave)
     try:
         exec(compile(dict(job["files"])[job["script"]], path, "exec", dont_inherit=True), module.__dict__)
-        status = 0
-    except SystemExit as leaving:
-        status = _status_of(leaving.code)
+    except SystemExit:
+        raise
     except BaseException as error:  # noqa: BLE001 - any exception of the code is shown as the interpreter would, without our frames
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename != path:
             trace = trace.tb_next
         sys.excepthook(type(error), error.with_traceback(trace), trace)
-
-
-def _status_of(code: object) -> int:
-    """The exit status of `sys.exit(code)`."""
-    if code is None:
-        return 0
-    if isinstance(code, int):
-        return code & 0xFF if -(1 << 63) <= code < 1 << 63 else 0xFF  # as the interpreter does with numbers too large for C
-    print(code, file=sys.stderr)
-    return 1
+        sys.exit(1)
 
 
 # ---- the keeper
@@ -445,9 +404,7 @@ class Keeper:
 
     def start(self) -> int:
         """The code's process; in that process it does not return but runs the code."""
-        stdin = os.open("/dev/null", os.O_RDONLY)
-        if self.job["stdin"]:
-            stdin = seal_input(self.job["stdin"])
+        stdin = seal_input(self.job["stdin"])
         os.set_blocking(0, False)
         self.say("S")
         gc.freeze()  # existing objects need not be scanned for garbage in the fork
@@ -671,37 +628,25 @@ class Keeper:
         ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         hits = ",".join(sorted(self.hits)) or "-"
         self.say(f"E {exit_code} {ended_by} {int(took * 1000)} {self.killed or '-'} {hits} {self.peak}")
-        found, is_cut = self.left()
-        for name, size in found:
-            self.say(f"L {size} {os.fsencode(name).hex()}")
-        self.say(f". {int(is_cut)}")
-        os.set_blocking(0, True)
-        asked = b""
-        while not asked.endswith(b"\n"):
-            part = os.read(0, 65536)
-            if not part:
-                self.abandon()
-            asked += part
-        for index in map(int, asked.replace(STOP_OUTPUT, b"").split()):  # it may have ended by itself when it was to be stopped
-            self.hand_out(*found[index])
-        self.say("Z")
+        import re  # only now: each run would pay for it
 
-    def left(self) -> tuple[list[tuple[str, int]], bool]:
-        """New or changed regular files, by name; no process is left that could change them."""
+        kept, room, left, wanted = 0, self.limits["disk_bytes"], 0, re.compile(self.job["outputs"])
+        for name, size in self.left():
+            if wanted.match(name) and kept < MOST_RETURNED and size <= room and self.hand_out(name, size):
+                kept, room = kept + 1, room - size
+            else:
+                left += 1
+        self.say(f". {left}")
+
+    def left(self) -> list[tuple[str, int]]:
+        """New or changed regular files, by name, at most so many; no process is left that could change them."""
         found: list[tuple[str, int]] = []
-        seen = 0
         for folder, folders, files in os.walk("."):
-            is_deepest = folder.count("/") == DEEPEST
-            folders[:] = [] if is_deepest else sorted(name for name in folders if not name.startswith("__pycache__"))
-            for name in sorted(files):
-                seen += 1
-                if seen > MOST_LISTED:
-                    return sorted(found), True
-                path = f"{folder}/{name}"[2:]
-                if (size := self.size_if_new(path)) >= 0:
+            folders[:] = [] if folder.count("/") == DEEPEST else [name for name in folders if not name.startswith("__pycache__")]
+            for path in (f"{folder}/{name}"[2:] for name in files):
+                if len(found) < MOST_LISTED and (size := self.size_if_new(path)) >= 0:
                     found.append((path, size))
-            seen += len(folders)
-        return sorted(found), False
+        return sorted(found)
 
     def size_if_new(self, name: str) -> int:
         """-1: a link or device, a file that existed before and is unchanged, or a path that is too long."""
@@ -712,19 +657,19 @@ class Keeper:
         is_new = about.st_mode & 0o170000 == 0o100000 and self.made.get(name, 0) not in (about.st_ctime_ns, -1)
         return about.st_size if is_new else -1
 
-    def hand_out(self, name: str, size: int) -> None:
+    def hand_out(self, name: str, size: int) -> bool:
         try:
             os.chmod(name, 0o600)  # the code may have removed its own read permission
             file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
-            self.say("D -1")
-            return
-        self.say(f"D {size}")
+            return False
+        self.say(f"F {size} {os.fsencode(name).hex()}")
         while size:
             part = os.read(file, min(size, 1 << 18)) or bytes(min(size, 1 << 18))
             self.say_bytes(part)
             size -= len(part)
         os.close(file)
+        return True
 
     def say_bytes(self, data: bytes) -> None:
         while data:

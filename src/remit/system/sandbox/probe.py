@@ -16,17 +16,12 @@ from pathlib import Path
 from remit.core.errors import Unavailable
 from remit.system.processes import all_pids, kill_tree
 from remit.system.sandbox import landlock, recipes, seccomp
-from remit.system.sandbox.bubblewrap import PIN, command
+from remit.system.sandbox.bubblewrap import PIN, box_profile, enclose
 from remit.system.sandbox.identity import is_powerless_root
 from remit.system.sandbox.recipes import Limits
 
 TRY_SECONDS = 10.0
 _PR_GET_SECCOMP = 21
-_SWITCHES = (
-    "/proc/sys/kernel/unprivileged_userns_clone",
-    "/proc/sys/user/max_user_namespaces",
-    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,15 +66,10 @@ class Offer:
             return "pip install 'remit[sandbox]', or apt install bubblewrap; or a kernel with Landlock (Linux 5.13 and later)."
         if "nknown option" in self.fault:
             return "It is too old: pip install 'remit[sandbox]' brings a newer one."
-        closed = self.closed_switches()
-        if closed:
-            return "Let users make namespaces: " + ", ".join(closed) + "."
-        return "Allow user namespaces here (in a container: --security-opt seccomp=unconfined), or use a kernel with Landlock."
-
-    @staticmethod
-    def closed_switches() -> list[str]:
-        """Settings that forbid user namespaces, each as the command that allows them."""
-        return [_opening(switch) for switch in _SWITCHES if _is_closed(switch)]
+        return (
+            "Allow user namespaces here (sysctl -w kernel.apparmor_restrict_unprivileged_userns=0; in a container: "
+            "--security-opt seccomp=unconfined), or use a kernel with Landlock."
+        )
 
 
 _known: Offer | None = None
@@ -140,7 +130,7 @@ def _try(program: Path) -> tuple[str, bool]:
     """Why it does not work, if so; and whether it can forbid further namespaces. The run has a pinned mount: its standard input."""
     fault = ""
     for locks in (True, False):
-        argv = command(program, Limits(), locks_namespaces=locks)
+        argv = enclose(program, box_profile(Limits()), {}, locks_namespaces=locks, has_keeper=True)
         try:
             code, said = _run_to_end([argv[0], PIN, "0", "/pinned", *argv[1:], "/bin/true"])
         except OSError as error:
@@ -184,16 +174,3 @@ def tasks_of(uid: int) -> int:
             if os.stat(f"/proc/{pid}").st_uid == uid:
                 found += int(os.stat(f"/proc/{pid}/task").st_nlink) - 2
     return found
-
-
-def _is_closed(switch: str) -> bool:
-    try:
-        value = Path(switch).read_text().strip()
-    except OSError:
-        return False
-    return value == ("1" if "apparmor" in switch else "0")
-
-
-def _opening(switch: str) -> str:
-    name = switch.removeprefix("/proc/sys/").replace("/", ".")
-    return f"sysctl -w {name}={'0' if 'apparmor' in name else '1' if 'clone' in name else '15000'}"

@@ -5,6 +5,7 @@ Used by `coder.execute_code` and for acceptance commands."""
 
 import asyncio
 import contextlib
+import fnmatch
 import os
 import signal
 import socket
@@ -22,7 +23,7 @@ from remit.system.sandbox.cgroup import make_group
 from remit.system.sandbox.keeper import STOP_OUTPUT, measure_folders, measure_process, measure_proportionally, shared_memory
 from remit.system.sandbox.probe import Offer
 from remit.system.sandbox.recipes import FLOOD, Limits
-from remit.system.sandbox.wire import LINE_BYTES, Choose, ExitReport, KeeperLost, converse, is_plain, message
+from remit.system.sandbox.wire import LINE_BYTES, ExitReport, KeeperLost, converse, is_plain, message
 from remit.system.threads import finish_despite_cancel, off_loop
 
 END_SECONDS = 3.0
@@ -121,8 +122,8 @@ Hear = Callable[[str, bytes], None]
 """Receives the output of the code: `stdout` or `stderr`, and the bytes."""
 
 
-async def run(job: Job, offer: Offer, *, hear: Hear, choose: Choose, out: Path) -> RunResult:
-    """The files that `choose` selects are in `out` afterwards. Raises `Unavailable` if no sandbox could be created."""
+async def run(job: Job, offer: Offer, *, hear: Hear, out: Path) -> RunResult:
+    """The files that it left are in `out` afterwards. Raises `Unavailable` if no sandbox could be created."""
     script, program = recipes.script_and_program(job.language, job.code, job.limits)
     script = _script_name(script, job.files)
     files = [*((name, content) for name, content in job.files.items()), (script, job.code.encode("utf-8", "surrogatepass"))]
@@ -133,19 +134,20 @@ async def run(job: Job, offer: Offer, *, hear: Hear, choose: Choose, out: Path) 
             "files": files,
             "script": script,
             "argv": [*program, f"{box.orders['workspace']}/{script}"] if program else None,
-            "stdin": job.stdin,
             "network": job.network,
+            "stdin": job.stdin,
+            "outputs": "" if job.outputs is None else "|".join(fnmatch.translate(one.removeprefix("./")) for one in job.outputs) or "(?!)",
             "environment": dict(box.environment),
             "uid": box.uid,
             **keeper_orders(offer, job.limits),
         }
         group = make_group(job.limits.memory_bytes + job.limits.disk_bytes)  # its files are in memory as well
         if group is None:
-            return await _run_box(job, box, orders, hear, choose, out)
+            return await _run_box(job, box, orders, hear, out)
         stack.callback(group.remove)
         orders["group"] = group.open()
         stack.callback(os.close, orders["group"])
-        ran = await _run_box(job, replace(box, passed=(*box.passed, orders["group"])), orders, hear, choose, out)
+        ran = await _run_box(job, replace(box, passed=(*box.passed, orders["group"])), orders, hear, out)
         return replace(ran, ended=_note_memory(ran.ended)) if group.was_exceeded() else ran
 
 
@@ -164,7 +166,7 @@ def _check(files: list[tuple[str, bytes]], job: Job) -> None:
         raise Misused("The files to take in are larger than the disk of the sandbox.", advice="Take in less, or give it a larger disk.")
 
 
-async def _run_box(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choose: Choose, out: Path) -> RunResult:
+async def _run_box(job: Job, box: Box, orders: dict[str, Any], hear: Hear, out: Path) -> RunResult:
     async with contextlib.AsyncExitStack() as stack:
         control, stdin = await stack.enter_async_context(_keeper_input())
         ends, readers = zip(*[await stack.enter_async_context(_output_pipe(box.uid)) for _ in range(3)], strict=True)
@@ -182,7 +184,7 @@ async def _run_box(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choos
         tally = _Tally(job.limits.output_bytes, hear, control)
         pumps = [asyncio.create_task(tally.pump(name, reader)) for name, reader in zip(("stdout", "stderr"), readers, strict=False)]
         try:
-            ended = await _converse_in_time(job, control, message(orders), readers[2], choose, out)
+            ended = await _converse_in_time(job, control, message(orders), readers[2], out)
             await _ended(child, control)
             await asyncio.wait(pumps, timeout=END_SECONDS)
             return RunResult(ended=ended, is_cut=tally.is_cut)
@@ -196,21 +198,19 @@ async def _run_box(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choos
             await asyncio.gather(*pumps, return_exceptions=True)
 
 
-async def _converse_in_time(
-    job: Job, control: asyncio.StreamWriter, orders: bytes, reports: asyncio.StreamReader, choose: Choose, out: Path
-) -> ExitReport:
+async def _converse_in_time(job: Job, control: asyncio.StreamWriter, orders: bytes, reports: asyncio.StreamReader, out: Path) -> ExitReport:
     began = asyncio.get_running_loop().time()
     try:
         async with asyncio.timeout(job.limits.seconds + LATE_SECONDS):
             control.write(orders)
             with contextlib.suppress(ConnectionError):
                 await control.drain()
-            return await converse(reports, control, choose, out)
+            return await converse(reports, out, job.limits.disk_bytes)
     except (TimeoutError, KeeperLost) as error:
         took = asyncio.get_running_loop().time() - began
         # Killed from outside, by a person or the kernel; the reason is unknown.
         killed = "time" if isinstance(error, TimeoutError) or took >= job.limits.seconds else ""
-        return ExitReport(exit_code=None, signal=signal.SIGKILL, milliseconds=int(took * 1000), killed_by=killed, hits=(), peak_bytes=0)
+        return ExitReport(exit_code=None, signal=signal.SIGKILL, milliseconds=int(took * 1000), killed_by=killed, hits=())
 
 
 # ---- one program

@@ -3,15 +3,13 @@
 S                                  the code is about to run
 X WORDS                            it is not: a layer of the sandbox could not be set up
 E CODE SIGNAL MS KILLED HITS PEAK  it has ended
-L SIZE NAME                        a file it left (the name in hexadecimal); `. CUT` after the last
-D SIZE, then the bytes             a file that was asked for, by a line of numbers on the keeper's standard input; -1: unreadable
-Z                                  the end
+F SIZE NAME, then the bytes        a file it left (the name in hexadecimal)
+. COUNT                            the end: how many other files it left
 """
 
 import asyncio
 import contextlib
 import marshal
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -66,15 +64,12 @@ class ExitReport:
     """The limit that it was killed for; empty if it ended by itself."""
     hits: tuple[str, ...]
     """Limits that it hit and survived."""
-    peak_bytes: int
+    peak_bytes: int = 0
     """Peak memory, as observed."""
     files: tuple[LeftFile, ...] = ()
     """Returned files."""
     left_there: int = 0
-    """Number of files not returned: not requested, unreadable, or with an unusable name."""
-
-
-Choose = Callable[[Sequence[LeftFile]], Sequence[int]]
+    """Number of files not returned: not requested, too many or too large, unreadable, or with an unusable name."""
 
 
 @cache
@@ -87,7 +82,7 @@ def message(job: dict[str, Any]) -> bytes:
     return len(body).to_bytes(8, "little") + body
 
 
-async def converse(reports: asyncio.StreamReader, control: asyncio.StreamWriter, choose: Choose, out: Path) -> ExitReport:
+async def converse(reports: asyncio.StreamReader, out: Path, most_bytes: int) -> ExitReport:
     """From the start of the code to its last file."""
     line = await _line(reports)
     if line == "S":
@@ -101,15 +96,20 @@ async def converse(reports: asyncio.StreamReader, control: asyncio.StreamWriter,
             advice="Ask `remit doctor` what is missing.",
         )
     ended = _ended(line)
-    listed: list[LeftFile | None] = []
-    while (line := await _line(reports)).startswith("L ") and len(listed) <= keeper.MOST_LISTED:
-        listed.append(_left(line))
-    usable = [(place, left) for place, left in enumerate(listed) if left is not None]
-    found = [left for _, left in usable]
-    chosen = [usable[index] for index in await off_loop(choose, found)]  # may be thousands, by hostile patterns
-    control.write(" ".join(str(place) for place, _ in chosen).encode() + b"\n")
-    brought = [left for _, left in chosen if await _bring(reports, left, out)]
-    return replace(ended, files=tuple(brought), left_there=len(listed) - len(brought) + (line == ". 1"))
+    brought, lost = list[LeftFile](), 0
+    while (line := await _line(reports)).startswith("F "):
+        size, name = _left(line)
+        most_bytes -= size
+        if most_bytes < 0:
+            raise KeeperLost
+        if await _bring(reports, size, out / name if is_plain(name) else None):
+            brought.append(LeftFile(name=name, size=size))
+        else:
+            lost += 1
+    mark, _, count = line.partition(" ")
+    if mark != "." or not count.isdigit():
+        raise KeeperLost
+    return replace(ended, files=tuple(brought), left_there=int(count) + lost)
 
 
 async def _line(reports: asyncio.StreamReader) -> str:
@@ -140,14 +140,16 @@ class KeeperLost(Exception):
     """The keeper ended before the code did, or its report is malformed."""
 
 
-def _left(line: str) -> LeftFile | None:
-    """A file with a usable name; None if it has none."""
+def _left(line: str) -> tuple[int, str]:
+    """Size and name of a file; the name may be unusable."""
     try:
         _, size, encoded = line.split(" ")
-        name = bytes.fromhex(encoded).decode("utf-8")
-        return LeftFile(name=name, size=int(size)) if is_plain(name) and int(size) >= 0 else None
+        name = bytes.fromhex(encoded).decode("utf-8", "surrogateescape")
     except ValueError:
-        return None
+        raise KeeperLost from None
+    if not size.isdigit():
+        raise KeeperLost
+    return int(size), name
 
 
 def is_plain(name: str) -> bool:
@@ -163,38 +165,25 @@ def is_plain(name: str) -> bool:
     )
 
 
-async def _bring(reports: asyncio.StreamReader, left: LeftFile, out: Path) -> bool:
+async def _bring(reports: asyncio.StreamReader, size: int, target: Path | None) -> bool:
     """Whether it is written now. Data that cannot be written (a full disk) is read nevertheless: other files follow."""
-    line = await _line(reports)
-    if line == "D -1":
-        return False
-    if line != f"D {left.size}":
-        raise KeeperLost
-    target, remaining = out / left.name, left.size
-    is_kept = await off_loop(_create, target)
-    while remaining:
-        part = await reports.read(min(remaining, _PART_BYTES))
+    is_kept = target is not None and await off_loop(_append, target, b"")
+    while size:
+        part = await reports.read(min(size, _PART_BYTES))
         if not part:
             raise KeeperLost
-        remaining -= len(part)
-        is_kept = is_kept and await off_loop(_append, target, part)
+        size -= len(part)
+        is_kept = is_kept and target is not None and await off_loop(_append, target, part)
     return is_kept
 
 
-def _create(target: Path) -> bool:
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.unlink(missing_ok=True)  # from an interrupted run
-        target.touch(exist_ok=False)
-    except OSError:
-        return False
-    return True
-
-
 def _append(target: Path, data: bytes) -> bool:
-    """Whether it was written; otherwise nothing of it is left."""
+    """Whether it was written; otherwise nothing of it is left. No data: a new file, in place of one of an interrupted run."""
     try:
-        with target.open("ab") as file:
+        if not data:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)
+        with target.open("ab" if data else "xb") as file:
             file.write(data)
     except OSError:
         with contextlib.suppress(OSError):

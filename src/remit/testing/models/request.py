@@ -133,9 +133,6 @@ class ModelRequest:
                 by_rank.setdefault(2, tool)
         return by_rank[min(by_rank)] if by_rank else None
 
-    def offers(self, name: str) -> bool:
-        return self.tool(name) is not None
-
 
 # ---- returns
 

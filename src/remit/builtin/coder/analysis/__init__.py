@@ -22,7 +22,7 @@ _KEPT_FREE_SECONDS = 15.0
 @agent(
     "coder.analyze_code",
     isolation="process",
-    description="Analyse a repository: symbols, imports, complexity, tests, hot spots, as a report with a chart, and as data.",
+    description="Analyse a repository: symbols, imports, complexity, tests, hot spots, as a report and as data.",
     effects=("read",),
     acts_on={"path": "path"},
 )

@@ -1,8 +1,7 @@
 """The languages that are parsed: the wheel that brings the grammar, and one tree-sitter query for each.
 
-Captures that `parsing` understands: `def.KIND` and `scope` (a parent that is not itself a symbol) with `name` and `receiver`; `import` with
-`what`; `lazy` (an import inside does not run with the module); `branch` (a decision that nests), `decision`, `nest`, `elif` (nests no
-deeper than its `if`); `comment`, `doc`, `entry`, `test`. To add a language, add an entry to `GRAMMARS` and to `core.languages`.
+Captures that `file_facts` understands: `def.KIND` with `name`; `import` with `what`; `lazy` (an import inside does not run with the
+module); `decision`; `entry`. Of other languages lizard finds the functions.
 """
 
 import importlib
@@ -14,8 +13,8 @@ from typing import Any, NamedTuple
 class Grammar(NamedTuple):
     module: str
     query: str
-    family: str = ""
-    """How imports are resolved to files (see `imports`); empty: they are only listed."""
+    family: str
+    """How imports are resolved to files (see `imports`)."""
     function: str = "language"
 
 
@@ -25,13 +24,9 @@ _PYTHON = """
 (import_statement name: [(dotted_name) @import (aliased_import name: (dotted_name) @import)])
 (import_from_statement module_name: (_) @import name: [(dotted_name) @what (aliased_import name: (dotted_name) @what)])
 (import_from_statement module_name: (_) @import (wildcard_import))
-[(if_statement) (for_statement) (while_statement)] @branch
+[(if_statement) (for_statement) (while_statement)] @decision
 [(elif_clause) (except_clause) (conditional_expression) (boolean_operator) (for_in_clause) (if_clause)] @decision
 (case_clause . (case_pattern (_))) @decision
-[(try_statement) (with_statement) (match_statement)] @nest
-(comment) @comment
-(module . (comment)* . (expression_statement (string) @doc))
-(block . (expression_statement (string) @doc))
 ((if_statement condition: (comparison_operator . (identifier) @word)) @entry @lazy (#eq? @word "__name__"))
 ((if_statement condition: [(identifier) (attribute)] @word) @lazy (#match? @word "TYPE_CHECKING$"))
 """
@@ -46,14 +41,9 @@ _SCRIPT = """
 (export_statement source: (string) @import)
 ((call_expression function: (identifier) @word arguments: (arguments . (string) @import)) (#eq? @word "require"))
 (call_expression function: (import) arguments: (arguments . (string) @import)) @lazy
-((call_expression function: (identifier) @word arguments: (arguments . [(string) (template_string)] . [(arrow_function)
-  (function_expression)])) @test (#any-of? @word "it" "test" "specify"))
-[(if_statement) (for_statement) (for_in_statement) (while_statement) (do_statement)] @branch
+[(if_statement) (for_statement) (for_in_statement) (while_statement) (do_statement)] @decision
 [(catch_clause) (ternary_expression) (switch_case)] @decision
 (binary_expression operator: ["&&" "||" "??"]) @decision
-[(try_statement) (switch_statement)] @nest
-(else_clause (if_statement) @elif)
-(comment) @comment
 """
 _JAVASCRIPT = """
 (class_declaration name: (identifier) @name) @def.class
@@ -70,107 +60,16 @@ _TYPESCRIPT = """
 (import_statement "type" source: (string) @import) @lazy
 (import_require_clause source: (string) @import)
 """
-_GO = """
-(function_declaration name: (identifier) @name) @def.function
-(method_declaration receiver: (parameter_list (parameter_declaration type: (_) @receiver)) name: (field_identifier) @name) @def.method
-(type_spec name: (type_identifier) @name type: (struct_type)) @def.struct
-(type_spec name: (type_identifier) @name type: (interface_type)) @def.interface
-(type_spec name: (type_identifier) @name) @def.type
-(type_alias name: (type_identifier) @name) @def.type
-(import_spec path: (_) @import)
-[(if_statement) (for_statement)] @branch
-[(expression_case) (type_case) (communication_case)] @decision
-(binary_expression operator: ["&&" "||"]) @decision
-[(expression_switch_statement) (type_switch_statement) (select_statement)] @nest
-(if_statement alternative: (if_statement) @elif)
-(comment) @comment
-((function_declaration name: (identifier) @word) @entry (#eq? @word "main"))
-"""
-_RUST = """
-(function_item name: (identifier) @name) @def.function
-(struct_item name: (type_identifier) @name) @def.struct
-(enum_item name: (type_identifier) @name) @def.enum
-(union_item name: (type_identifier) @name) @def.struct
-(trait_item name: (type_identifier) @name) @def.trait
-(type_item name: (type_identifier) @name) @def.type
-(mod_item name: (identifier) @name body: (_)) @def.module
-(macro_definition name: (identifier) @name) @def.macro
-(impl_item type: (_) @name) @scope
-(use_declaration argument: (_) @import)
-(mod_item name: (identifier) @import !body) @lazy
-(extern_crate_declaration name: (identifier) @import)
-((attribute_item (attribute (_) @word)) @test (#match? @word "(^|::)(test|rstest|test_case|quickcheck)$"))
-[(if_expression) (while_expression) (for_expression)] @branch
-(match_arm pattern: (match_pattern (_))) @decision
-(binary_expression operator: ["&&" "||"]) @decision
-[(match_expression) (loop_expression)] @nest
-(else_clause (if_expression) @elif)
-[(line_comment) (block_comment)] @comment
-(source_file ((function_item name: (identifier) @word) @entry (#eq? @word "main")))
-"""
-_JAVA = """
-(class_declaration name: (identifier) @name) @def.class
-(record_declaration name: (identifier) @name) @def.class
-(interface_declaration name: (identifier) @name) @def.interface
-(annotation_type_declaration name: (identifier) @name) @def.interface
-(enum_declaration name: (identifier) @name) @def.enum
-(method_declaration name: (identifier) @name) @def.method
-(constructor_declaration name: (identifier) @name) @def.method
-(compact_constructor_declaration name: (identifier) @name) @def.method
-(import_declaration [(scoped_identifier) (identifier)] @import)
-((marker_annotation name: (identifier) @word) @test (#match? @word "^(Parameterized|Repeated)?Test$"))
-((annotation name: (identifier) @word) @test (#match? @word "^(Parameterized|Repeated)?Test$"))
-[(if_statement) (for_statement) (enhanced_for_statement) (while_statement) (do_statement)] @branch
-[(catch_clause) (ternary_expression)] @decision
-(switch_label . (_)) @decision
-(binary_expression operator: ["&&" "||"]) @decision
-[(try_statement) (try_with_resources_statement) (switch_expression)] @nest
-(if_statement alternative: (if_statement) @elif)
-[(line_comment) (block_comment)] @comment
-((method_declaration name: (identifier) @word) @entry (#eq? @word "main"))
-"""
-_C = """
-(function_definition declarator: (function_declarator declarator: (_) @name)) @def.function
-(function_definition declarator: (pointer_declarator declarator: (function_declarator declarator: (_) @name))) @def.function
-(struct_specifier name: (_) @name body: (_)) @def.struct
-(union_specifier name: (_) @name body: (_)) @def.struct
-(enum_specifier name: (_) @name body: (_)) @def.enum
-(type_definition declarator: (type_identifier) @name) @def.type
-(preproc_function_def name: (identifier) @name) @def.macro
-(preproc_include path: [(string_literal) (system_lib_string)] @import)
-[(if_statement) (for_statement) (while_statement) (do_statement)] @branch
-(conditional_expression) @decision
-(case_statement value: (_)) @decision
-(binary_expression operator: ["&&" "||"]) @decision
-(switch_statement) @nest
-(else_clause (if_statement) @elif)
-(comment) @comment
-((function_definition declarator: (function_declarator declarator: (identifier) @word)) @entry (#eq? @word "main"))
-"""
-_CPP = """
-(function_definition declarator: (reference_declarator (function_declarator declarator: (_) @name))) @def.function
-(class_specifier name: (_) @name body: (_)) @def.class
-(namespace_definition name: (_) @name) @def.module
-(for_range_loop) @branch
-(catch_clause) @decision
-(try_statement) @nest
-"""
 GRAMMARS = {
     "Python": Grammar("tree_sitter_python", _PYTHON, "python"),
     "JavaScript": Grammar("tree_sitter_javascript", _SCRIPT + _JAVASCRIPT, "script"),
     "TypeScript": Grammar("tree_sitter_typescript", _SCRIPT + _TYPESCRIPT, "script", "language_typescript"),
     "TSX": Grammar("tree_sitter_typescript", _SCRIPT + _TYPESCRIPT, "script", "language_tsx"),
-    "Go": Grammar("tree_sitter_go", _GO, "go"),
-    "Rust": Grammar("tree_sitter_rust", _RUST),
-    "Java": Grammar("tree_sitter_java", _JAVA),
-    "C": Grammar("tree_sitter_c", _C),
-    "C++": Grammar("tree_sitter_cpp", _C + _CPP),
 }
 TEST_FILE = re.compile(
     r"/(tests?|__tests__|spec|e2e|benches)/|/src/it/|/test_[^/]*$|/conftest\.py$|[._-](unit)?(tests?|spec)\.\w+$|(Tests?|TestCase|IT)\.java$"
 )
 """Matched against a path with a slash before it."""
-TEST_NAME = re.compile(r"^(test|Test|Benchmark|Fuzz|Example|TEST|TYPED_TEST|SCENARIO|BOOST_AUTO_TEST_CASE)")
 
 
 @cache

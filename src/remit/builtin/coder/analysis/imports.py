@@ -1,12 +1,10 @@
-"""Imports resolved to files of the project.
-
-Packages, `src` layouts and relative imports of Python, relative paths of JavaScript and TypeScript, the module path of Go.
-"""
+"""Imports resolved to files of the project: packages, `src` layouts and relative imports of Python, relative paths of JavaScript and
+TypeScript."""
 
 import posixpath
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from remit.builtin.coder.analysis.grammars import GRAMMARS
 
@@ -22,45 +20,28 @@ class Import(NamedTuple):
     """Inside a function, or for types only: it does not run with the module."""
 
 
-class Module(NamedTuple):
-    """One parsed file."""
-
-    path: str
-    language: str
-    imports: Sequence[Import]
-
-    @property
-    def node(self) -> str:
-        """Its node in the graph: a Go package is one node."""
-        return posixpath.dirname(self.path) + "/" if self.language == "Go" else self.path
-
-
 class ImportGraph:
-    def __init__(self, modules: Iterable[Module], go_modules: Mapping[str, str]) -> None:
-        """`go_modules`: module path to folder."""
+    def __init__(self, files: Sequence[dict[str, Any]]) -> None:
+        """`files`: facts with their paths."""
         self.eager: Edges = defaultdict(Counter)
-        self.lazy: Edges = defaultdict(Counter)
-        modules = list(modules)
-        self._files = {module.path for module in modules}
-        self._go_packages = {module.node for module in modules if module.language == "Go"}
-        self._go_modules = sorted(go_modules.items(), key=lambda item: -len(item[0]))
+        """Imports that run with the module."""
+        self.all: Edges = defaultdict(Counter)
+        families = {one["path"]: GRAMMARS[one["language"]].family for one in files if "imports" in one}
+        self._files = families.keys()
         self._named: dict[str, list[str]] = defaultdict(list)
         """Python modules by dotted name."""
-        for module in modules:
-            for name in self._names_of(module.path) if GRAMMARS[module.language].family == "python" else ():
-                self._named[name].append(module.path)
-        for module in modules:
-            if family := GRAMMARS[module.language].family:
-                self._connect(module, getattr(self, f"_{family}"))
-
-    def both(self) -> dict[str, set[str]]:
-        return {node: self.eager.get(node, {}).keys() | self.lazy.get(node, {}).keys() for node in {*self.eager, *self.lazy}}
-
-    def _connect(self, module: Module, resolve: Callable[[Module, Import], list[str]]) -> None:
-        for one in module.imports:
-            for target in resolve(module, one):
-                if target != module.node:
-                    (self.lazy if one.is_lazy else self.eager)[module.node][target] += 1
+        for path, family in families.items():
+            for name in self._names_of(path) if family == "python" else ():
+                self._named[name].append(path)
+        for one in files:
+            path = one["path"]
+            resolve = self._python if families.get(path) == "python" else self._script
+            for imported in map(Import._make, one.get("imports", ())):
+                for target in resolve(path, imported):
+                    if target != path:
+                        self.all[path][target] += 1
+                        self.eager[path][target] += not imported.is_lazy
+        self.eager = {path: +targets for path, targets in self.eager.items()}
 
     def _names_of(self, path: str) -> Iterable[str]:
         parts = posixpath.splitext(path)[0].removesuffix("/__init__").split("/")
@@ -78,8 +59,8 @@ class ImportGraph:
     def _existing(self, *paths: str) -> list[str]:
         return [path for path in paths if path in self._files][:1]
 
-    def _python(self, module: Module, one: Import) -> list[str]:
-        folder = posixpath.dirname(module.path)
+    def _python(self, path: str, one: Import) -> list[str]:
+        folder = posixpath.dirname(path)
         if one.module.startswith("."):
             name = one.module.lstrip(".").strip()
             for _ in range(len(one.module) - len(one.module.lstrip(".")) - 1):
@@ -88,26 +69,19 @@ class ImportGraph:
             found = [self._existing(*_python_files(posixpath.join(base, what))) for what in one.names]
             found += [self._existing(*_python_files(base))] if not one.names or not all(found) else []
         else:
-            found = [self._nearest(f"{one.module}.{what}", module.path) for what in one.names]
-            found += [self._nearest(one.module, module.path)] if not one.names or not all(found) else []
+            found = [self._nearest(f"{one.module}.{what}", path) for what in one.names]
+            found += [self._nearest(one.module, path)] if not one.names or not all(found) else []
             if not any(found) and f"{folder}/__init__.py" not in self._files:
                 found = [self._existing(*_python_files(posixpath.join(folder, one.module.replace(".", "/"))))]
         return list(dict.fromkeys(path for paths in found for path in paths))
 
-    def _script(self, module: Module, one: Import) -> list[str]:
+    def _script(self, path: str, one: Import) -> list[str]:
         if not one.module.startswith("."):
             return []
-        base = posixpath.normpath(posixpath.join(posixpath.dirname(module.path), one.module.partition("?")[0]))
+        base = posixpath.normpath(posixpath.join(posixpath.dirname(path), one.module.partition("?")[0]))
         stem, ending = posixpath.splitext(base)
         typed = [stem + ending.replace("js", "ts"), stem + ".tsx"] if ending in (".js", ".jsx", ".mjs", ".cjs") else []
         return self._existing(base, *typed, *(base + other for other in _SCRIPT_ENDINGS), *(f"{base}/index{o}" for o in _SCRIPT_ENDINGS))
-
-    def _go(self, module: Module, one: Import) -> list[str]:
-        for name, folder in self._go_modules:
-            if one.module == name or one.module.startswith(name + "/"):
-                target = posixpath.join(folder, one.module[len(name) + 1 :]).rstrip("/") + "/"
-                return [target] if target in self._go_packages else []
-        return []
 
 
 def _python_files(base: str) -> tuple[str, ...]:

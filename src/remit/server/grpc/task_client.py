@@ -12,24 +12,21 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
-from google.protobuf.struct_pb2 import Struct
-from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
+from pydantic_core import from_json
 
-from remit.agents.grpc.messages import chunk_of_message, result_of_task
-from remit.agents.proto.metadata import ADVICE, AUTHORIZATION, CODE, DETAILS, PUSHBACK
+from remit.agents.proto.metadata import ADVICE, AUTHORIZATION, CODE, DETAILS
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
-from remit.agents.proto.values import dict_of
 from remit.core.delegate_requests import DelegateError
 from remit.core.delegate_results import Chunk, DelegateResult, final_chunk, started_chunk
 from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.redaction import SecretValues, redact_text, register_secrets
+from remit.server.grpc.task_messages import chunk_of_message, result_of_task
 from remit.system.ip_addresses import is_loopback
 from remit.system.unix_sockets import MAX_PATH_BYTES, ShortPath, grpc_target
 
@@ -38,7 +35,6 @@ from remit.system.unix_sockets import MAX_PATH_BYTES, ShortPath, grpc_target
 
 MOST_BYTES = 64 * 1024 * 1024
 """Maximum size of one received message."""
-_TLS = "tls:"
 _OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.max_receive_message_length", MOST_BYTES),
     ("grpc.max_send_message_length", MOST_BYTES),
@@ -56,7 +52,7 @@ class ServiceAddress:
     """How a service is reached."""
 
     address: str
-    """`unix:/path`, `host:port`, or `tls:host:port`, which uses TLS on this machine, too."""
+    """`unix:/path` or `host:port`."""
     token: Callable[[], str | None] = field(default=lambda: None, repr=False)
     """The token; read on each call, since it may be renewed."""
     ca_file: str | Path | None = None
@@ -70,11 +66,10 @@ class ServiceAddress:
             if not path or "\0" in path:
                 raise _no_address(self.address)
             return f"unix:{path}", self.ca_file is not None
-        bare = address.removeprefix(_TLS)
-        host, _, port = bare.rpartition(":")
-        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536 or not set(bare).isdisjoint("/ "):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536 or not set(address).isdisjoint("/ "):
             raise _no_address(self.address)
-        return bare, address != bare or self.ca_file is not None or not is_loopback(host)
+        return address, self.ca_file is not None or not is_loopback(host)
 
     def metadata(self) -> list[tuple[str, str]]:
         token = self.token()
@@ -152,32 +147,23 @@ _ADVICE = {
 class ConnectionLost(Unavailable):
     """Unreachable, disconnected or overloaded: a retry with the request's key is safe."""
 
-    def __init__(self, message: str, *, code: str | None = None, advice: str = "", retry_after: float | None = None) -> None:
-        super().__init__(message, code=code, advice=advice)
-        self.retry_after = retry_after
-        """Seconds; None: unspecified."""
-
-
-class _ErrorFields(NamedTuple):
-    code: str = ""
-    advice: str = ""
-    details: Mapping[str, Any] = {}
-    retry_after: float | None = None
-
 
 def error_of(error: grpc.aio.AioRpcError, address: str) -> RemitError:
-    fields = _error_fields(error)
+    """Trailers are untrusted."""
+    trailers = dict(error.trailing_metadata() or ())
+    sent_code, sent_advice, details = (trailers.get(name) for name in (CODE, ADVICE, DETAILS))
+    own = unquote(sent_code)[:100] if isinstance(sent_code, str) else ""
     words = redact_text((error.details() or error.code().name)[:_WORDS]).strip()
-    code = fields.code or _CODES.get(error.code(), "UNKNOWN_ERROR")
+    code = own or _CODES.get(error.code(), "UNKNOWN_ERROR")
     if error.code() is Code.RESOURCE_EXHAUSTED and "larger than max" in words:
         code = "TOO_LARGE"
-    if not fields.code:
+    if not own:
         words = f"{address}: {words.rstrip('.')}."
-    advice = fields.advice or _ADVICE.get(code, "")
+    advice = (redact_text(unquote(sent_advice)[:_WORDS]) if isinstance(sent_advice, str) else "") or _ADVICE.get(code, "")
     if code in _FAULTY:
-        return DelegateError(words, code=code, advice=advice, details=fields.details)
+        return DelegateError(words, code=code, advice=advice, details=_details(details))
     if code in _BUSY:
-        return ConnectionLost(words, code=code, advice=advice, retry_after=fields.retry_after)
+        return ConnectionLost(words, code=code, advice=advice)
     kinds: Mapping[str, type[RemitError]] = {
         "TASK_NOT_FOUND": Misused,
         "TOO_LARGE": Failed,
@@ -187,25 +173,12 @@ def error_of(error: grpc.aio.AioRpcError, address: str) -> RemitError:
     return kinds.get(code, Refused)(words, code=code, advice=advice)
 
 
-def _error_fields(error: grpc.aio.AioRpcError) -> _ErrorFields:
-    """The readable parts of an error; trailers are untrusted."""
-    found = dict(error.trailing_metadata() or ())
-    code, advice, wait, details = (found.get(name) for name in (CODE, ADVICE, PUSHBACK, DETAILS))
-    return _ErrorFields(
-        unquote(code)[:100] if isinstance(code, str) else "",
-        redact_text(unquote(advice)[:_WORDS]) if isinstance(advice, str) else "",
-        _details(details) if isinstance(details, bytes) else {},
-        min(int(wait) / 1000, 60.0) if isinstance(wait, str) and wait.isascii() and wait.isdigit() else None,
-    )
-
-
-def _details(packed: bytes) -> dict[str, Any]:
+def _details(sent: object) -> Mapping[str, Any]:
     try:
-        status = Status.FromString(packed)
-        struct = next((one for one in status.details if one.Is(Struct.DESCRIPTOR)), None)
-        return {} if struct is None else dict_of(Struct.FromString(struct.value))
-    except DecodeError:
+        found = from_json(sent) if isinstance(sent, bytes) else {}
+    except ValueError:
         return {}
+    return found if isinstance(found, dict) else {}
 
 
 # ---- `TaskService`: the calls of a remote task service, with remit's values and errors
@@ -215,7 +188,6 @@ ANSWER_SECONDS = 10.0
 """Time limit of one answer; a slower service counts as lost."""
 QUIET_SECONDS = 15.0
 """A stream that is silent for this long is checked with a separate call, which detects a dead connection."""
-Pairs = Sequence[tuple[str, str]]
 
 
 class TaskService:
@@ -237,11 +209,11 @@ class TaskService:
             self._stub = rpc.TaskServiceStub(self._channel)  # type: ignore[no-untyped-call]
         return self._stub
 
-    def _metadata(self, more: Pairs) -> Pairs:
+    def _metadata(self) -> Sequence[tuple[str, str]]:
         shown = self._reach.metadata() if self._reach is not None else []
         if shown:
             self._held = register_secrets({"authorization": shown[0][1]})
-        return [*shown, *more]
+        return shown
 
     async def close(self) -> None:
         channel, self._stub = self._channel, None
@@ -251,30 +223,26 @@ class TaskService:
 
     # ---- calls that are answered once
 
-    async def execute(self, request: pb.ExecuteTaskRequest, more: Pairs = ()) -> DelegateResult:
-        answer: pb.ExecuteTaskResponse = await self._call("ExecuteTask", request, more)
+    async def execute(self, request: pb.ExecuteTaskRequest) -> DelegateResult:
+        answer: pb.ExecuteTaskResponse = await self._call("ExecuteTask", request)
         return result_of_task(answer.task)
 
-    async def look(self, task_id: str, more: Pairs = ()) -> DelegateResult:
+    async def look(self, task_id: str) -> DelegateResult:
         request = pb.GetTaskStatusRequest(task_id=task_id)
-        answer: pb.GetTaskStatusResponse = await self._call("GetTaskStatus", request, more)
+        answer: pb.GetTaskStatusResponse = await self._call("GetTaskStatus", request)
         return result_of_task(answer.task)
 
-    async def cancel(self, task_id: str, reason: str = "", *, force: bool = False) -> DelegateResult:
+    async def cancel(self, task_id: str, reason: str = "") -> DelegateResult:
         """Returns when it has stopped."""
-        request = pb.CancelTaskRequest(task_id=task_id, reason=reason[:1000], force=force)
-        answer: pb.CancelTaskResponse = await self._call("CancelTask", request, (), 2 * ANSWER_SECONDS)
+        request = pb.CancelTaskRequest(task_id=task_id, reason=reason[:1000])
+        answer: pb.CancelTaskResponse = await self._call("CancelTask", request, 2 * ANSWER_SECONDS)
         return result_of_task(answer.task)
 
-    async def agents(self, more: Pairs = ()) -> list[pb.AgentInfo]:
-        answer: pb.ListAgentsResponse = await self._call("ListAgents", pb.ListAgentsRequest(), more)
-        return list(answer.agents)
-
-    async def _call(self, method: str, request: Any, more: Pairs, seconds: float = ANSWER_SECONDS) -> Any:
+    async def _call(self, method: str, request: Any, seconds: float = ANSWER_SECONDS) -> Any:
         try:
             with self._converted_errors():
                 async with asyncio.timeout(seconds):
-                    return await getattr(self._calls(), method)(request, metadata=self._metadata(more))
+                    return await getattr(self._calls(), method)(request, metadata=self._metadata())
         except TimeoutError:
             raise ConnectionLost(f"{self.address} did not answer within {seconds:g} s.", advice="Try again later.") from None
 
@@ -289,25 +257,25 @@ class TaskService:
 
     # ---- streams
 
-    def run(self, request: pb.ExecuteTaskRequest, more: Pairs = ()) -> AsyncGenerator[Chunk]:
+    def run(self, request: pb.ExecuteTaskRequest) -> AsyncGenerator[Chunk]:
         """Start a task and stream it; the first chunk has its id."""
-        return self._read_stream("RunTask", request, more)
+        return self._read_stream("RunTask", request)
 
-    def stream(self, task_id: str, after: int = 0, more: Pairs = ()) -> AsyncGenerator[Chunk]:
-        return self._read_stream("StreamTask", pb.StreamTaskRequest(task_id=task_id, after=after), more)
+    def stream(self, task_id: str, after: int = 0) -> AsyncGenerator[Chunk]:
+        return self._read_stream("StreamTask", pb.StreamTaskRequest(task_id=task_id, after=after))
 
-    async def _read_stream(self, method: str, request: Any, more: Pairs) -> AsyncGenerator[Chunk]:
+    async def _read_stream(self, method: str, request: Any) -> AsyncGenerator[Chunk]:
         """Raises `ConnectionLost` if the connection breaks or the service is gone."""
         call: Any = None
         reading: asyncio.Task[Any] | None = None
         task_id = getattr(request, "task_id", "")
         try:
             with self._converted_errors():
-                call = getattr(self._calls(), method)(request, metadata=self._metadata(more))
+                call = getattr(self._calls(), method)(request, metadata=self._metadata())
                 while True:
                     reading = asyncio.ensure_future(call.read())
                     while not (await asyncio.wait((reading,), timeout=QUIET_SECONDS))[0]:
-                        await self._check_alive(task_id, more)
+                        await self._check_alive(task_id)
                     message, reading = await reading, None
                     if message is grpc.aio.EOF:
                         if await call.code() != grpc.StatusCode.OK:
@@ -324,11 +292,11 @@ class TaskService:
                 with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError, grpc.aio.UsageError):
                     await reading
 
-    async def _check_alive(self, task_id: str, more: Pairs) -> None:
+    async def _check_alive(self, task_id: str) -> None:
         """Raises `ConnectionLost`. If the task has ended anyway, its stream was lost and is started again."""
         if not task_id:
             raise ConnectionLost(f"{self.address} did not answer within {QUIET_SECONDS:g} s.", advice="Try again later.")
-        if (await self.look(task_id, more)).task_state.is_terminal:
+        if (await self.look(task_id)).task_state.is_terminal:
             raise ConnectionLost(f"{self.address} has not reported the outcome of {task_id}.")
 
 
@@ -355,8 +323,6 @@ class TaskOrder:
     """How long an unreachable service is retried before the task is known to have started."""
     is_streamed: bool = True
     poll_seconds: float = POLL_SECONDS
-    more: Callable[[], Pairs] = tuple
-    """Further metadata, computed for each call."""
 
 
 class RemoteTask:
@@ -398,16 +364,14 @@ class RemoteTask:
                 await self._retry_after(error)
 
     def _streamed(self) -> AsyncGenerator[Chunk]:
-        more = self._order.more()
         if self.task_id is None:
-            return self._service.run(self._order.request, more)
-        return self._service.stream(self.task_id, self._after, more)
+            return self._service.run(self._order.request)
+        return self._service.stream(self.task_id, self._after)
 
     async def _polled(self) -> AsyncGenerator[Chunk]:
         task_id = self.task_id
         while True:
-            more = self._order.more()
-            result = await (self._service.execute(self._order.request, more) if task_id is None else self._service.look(task_id, more))
+            result = await (self._service.execute(self._order.request) if task_id is None else self._service.look(task_id))
             yield final_chunk(result) if result.task_state.is_terminal else started_chunk(result.task_id or "", result.metadata.agent_id)
             if result.task_state.is_terminal:
                 return
@@ -440,7 +404,6 @@ class RemoteTask:
         if self._streams and self.task_id is not None and self._failures >= FAILING_STREAMS:
             self._streams = False
         pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures - 1, 10)) * random.uniform(0.7, 1.3)
-        pause = max(pause, error.retry_after or 0.0)
         if now + pause >= self._order.until:
             raise self._give_up(error)
         await asyncio.sleep(pause)
@@ -451,7 +414,7 @@ class RemoteTask:
         if self.is_over:
             return
         if self.task_id is None and self._tried_at and self._failing_since is None:
-            self.task_id = (await self._service.execute(self._order.request, self._order.more())).task_id
+            self.task_id = (await self._service.execute(self._order.request)).task_id
         if self.task_id:
             await self._service.cancel(self.task_id, reason)
 

@@ -5,7 +5,7 @@ is for code that receives its time as a value (guards, budgets, the ledger)."""
 
 import time
 
-from remit.core.deadline import Clock
+from remit import Clock
 
 
 class JumpingClock:
