@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import grpc.aio
 
     from remit.agents.proto.v1 import tasks_pb2 as pb
-    from remit.server.grpc.task_client import RemoteTask
+    from remit.server.grpc.task_client import RemoteTask, TaskService
 
 
 CANCEL_SECONDS = 2.0
@@ -75,20 +75,17 @@ class Client:
         and `grace_seconds` is TASK_TIMEOUT, whatever the server does.
         """
         try:
-            from remit.server.grpc.task_client import ServiceAddress, TaskService
+            import remit.server.grpc.task_client  # noqa: F401
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(f"{error.name} is not installed: pip install 'remit[grpc]'", name=error.name) from None
         if address is None:
             found = discover()
             address, token = found.address, token or found.token
-        if isinstance(address, str):
-            reach = ServiceAddress(address=address, token=lambda: token, ca_file=ca_file)
-            reach.where()
-            self._service = TaskService(reach)
-        elif token or ca_file:
+        if not isinstance(address, str) and (token or ca_file):
             raise Misused("A channel has its own credentials.", advice="Pass an address with them, or the channel alone.")
-        else:
-            self._service = TaskService(channel=address)
+        self._address, self._token, self._ca_file = address, token, ca_file
+        self._channel: grpc.aio.Channel | None = None
+        self._connected: TaskService | None = None
         for name, seconds in (("poll_seconds", poll_seconds), ("connect_seconds", connect_seconds), ("grace_seconds", grace_seconds)):
             if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < MAX_WAIT_SECONDS:
                 raise Misused(f"{name} must be a positive number of seconds, not {seconds!r:.60}.")
@@ -106,7 +103,22 @@ class Client:
         """Close the connection. Running tasks go on and are found again by their ids."""
         if self._cancelling:
             await asyncio.wait(self._cancelling, timeout=CANCEL_SECONDS)
-        await self._service.close()
+        channel, self._channel, self._connected = self._channel, None, None
+        if channel is not None:
+            await channel.close()
+
+    @property
+    def _service(self) -> "TaskService":
+        """Connected on first use: a channel belongs to an event loop."""
+        if self._connected is None:
+            from remit.server.grpc.task_client import TaskService, channel_to
+
+            if isinstance(self._address, str):
+                self._channel = channel_to(self._address, self._ca_file)
+                self._connected = TaskService(self._channel, self._address, self._token)
+            else:
+                self._connected = TaskService(self._address)
+        return self._connected
 
     async def delegate(
         self, target: str, operation: str | None = None, parameters: Mapping[str, Any] | None = None, **more: Any
@@ -139,19 +151,17 @@ class Client:
     async def _chunks(
         self, target: str, operation: str | None, parameters: Mapping[str, Any] | None, more: Mapping[str, Any], *, cancels: bool
     ) -> AsyncGenerator[Chunk]:
-        from remit.server.grpc.task_client import RemoteTask, TaskOrder
+        from remit.server.grpc.task_client import RemoteTask
 
         message = _message(target, operation, parameters or {}, more)
         timeout = message.config.timeout_ns / 1e9 or MAX_WAIT_SECONDS
         following = RemoteTask(
-            self._service,
-            TaskOrder(
-                request=message,
-                until=time.monotonic() + timeout + self._grace_seconds,
-                reach_seconds=self._connect_seconds,
-                is_streamed=self._streaming,
-                poll_seconds=self._poll_seconds,
-            ),
+            service=self._service,
+            request=message,
+            until=time.monotonic() + timeout + self._grace_seconds,
+            reach_seconds=self._connect_seconds,
+            is_streamed=self._streaming,
+            poll_seconds=self._poll_seconds,
         )
         started_at = time.time()
         try:

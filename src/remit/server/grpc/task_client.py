@@ -1,4 +1,4 @@
-"""Addresses of task services, credentials for them, and channels to them.
+"""The calls of a task service, with remit's values and errors, and one task followed to its end across lost connections.
 
 `unix:/path` and loopback are used without TLS; any other host requires TLS, so that no token crosses a network in the clear."""
 
@@ -8,9 +8,9 @@ import os
 import random
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -25,13 +25,10 @@ from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 from remit.core.delegate_requests import DelegateError
 from remit.core.delegate_results import Chunk, DelegateResult, final_chunk, started_chunk
 from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
-from remit.core.redaction import SecretValues, redact_text, register_secrets
+from remit.core.redaction import redact_text, register_secrets
 from remit.server.grpc.task_messages import chunk_of_message, result_of_task
 from remit.system.ip_addresses import is_loopback
 from remit.system.unix_sockets import MAX_PATH_BYTES, ShortPath, grpc_target
-
-# ---- addresses, credentials and channels
-
 
 MOST_BYTES = 64 * 1024 * 1024
 """Maximum size of one received message."""
@@ -47,74 +44,38 @@ _OPTIONS: tuple[tuple[str, Any], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceAddress:
-    """How a service is reached."""
-
-    address: str
-    """`unix:/path` or `host:port`."""
-    token: Callable[[], str | None] = field(default=lambda: None, repr=False)
-    """The token; read on each call, since it may be renewed."""
-    ca_file: str | Path | None = None
-
-    def where(self) -> tuple[str, bool]:
-        """Its name in gRPC's format, and whether it is reached with TLS. Raises `Misused` for an invalid address."""
-        address = self.address.strip()
-        if address.startswith("unix:"):
-            path = address.removeprefix("unix:")
-            path = path[2:] if path.startswith("///") else path
-            if not path or "\0" in path:
-                raise _no_address(self.address)
-            return f"unix:{path}", self.ca_file is not None
-        host, _, port = address.rpartition(":")
-        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536 or not set(address).isdisjoint("/ "):
-            raise _no_address(self.address)
-        return address, self.ca_file is not None or not is_loopback(host)
-
-    def metadata(self) -> list[tuple[str, str]]:
-        token = self.token()
-        if not token:
-            return []
-        if not token.isascii() or not token.isprintable() or " " in token:
-            raise Misused("Invalid token: it contains characters that tokens never use.", advice="Copy it again, without line breaks.")
-        return [(AUTHORIZATION, f"Bearer {token}")]
-
-    def open(self) -> grpc.aio.Channel:
-        """A channel, connected on first use. Raises `Misused`, or `Unavailable` if a file cannot be read."""
-        target, is_tls = self.where()
-        if not is_tls:
-            return _open_channel(target)
-        return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(_read(self.ca_file)), options=_OPTIONS)
+def channel_to(address: str, ca_file: str | Path | None) -> grpc.aio.Channel:
+    """Connected on first use. `address`: `unix:/path` or `host:port`. Raises `Misused`, or `Unavailable` if a file cannot be read."""
+    name = address.strip()
+    if name.startswith("unix:"):
+        path = name.removeprefix("unix:")
+        path = path[2:] if path.startswith("///") else path
+        if path and "\0" not in path:
+            return _socket_channel(path)
+    host, _, port = name.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536 or not set(name).isdisjoint("/ "):
+        raise Misused(f"{address!r:.200} is not the address of a task service.", advice="Write unix:/path/of/the/socket or host:port.")
+    if ca_file is None and is_loopback(host):
+        return grpc.aio.insecure_channel(name, options=_OPTIONS)
+    try:
+        trusted = None if ca_file is None else Path(ca_file).read_bytes()
+    except OSError as error:
+        fault = f"{ca_file} cannot be read: {error.strerror or error}."
+        raise Unavailable(fault, code="TOOL_UNAVAILABLE", advice="It must be a file in PEM form.") from None
+    return grpc.aio.secure_channel(name, grpc.ssl_channel_credentials(trusted), options=_OPTIONS)
 
 
-def _open_channel(target: str) -> grpc.aio.Channel:
-    """A socket path may be longer than the kernel allows: then it is reached through another name while the channel exists."""
-    path = target.removeprefix("unix:")
-    if path == target or len(os.fsencode(path)) <= MAX_PATH_BYTES:
-        return grpc.aio.insecure_channel(target if path == target else grpc_target(path), options=_OPTIONS)
+def _socket_channel(path: str) -> grpc.aio.Channel:
+    """The path may be longer than the kernel allows: then it is reached through another name while the channel exists."""
+    if len(os.fsencode(path)) <= MAX_PATH_BYTES:
+        return grpc.aio.insecure_channel(grpc_target(path), options=_OPTIONS)
     try:
         reached = ShortPath(Path(path))
     except OSError as error:
-        raise Unavailable(
-            f"{path} cannot be reached: {error.strerror or error}.", advice="Check that it is running: `remit serve` starts one."
-        ) from None
+        raise Unavailable(f"{path} cannot be reached: {error.strerror or error}.", advice=_ADVICE["AGENT_UNAVAILABLE"]) from None
     channel = grpc.aio.insecure_channel(grpc_target(reached.name), options=_OPTIONS)
     weakref.finalize(channel, reached.close)
     return channel
-
-
-def _read(path: str | Path | None) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        fault = f"{path} cannot be read: {error.strerror or error}."
-        raise Unavailable(fault, code="TOOL_UNAVAILABLE", advice="It must be a file in PEM form.") from None
-
-
-def _no_address(given: str) -> Misused:
-    return Misused(f"{given!r:.200} is not the address of a task service.", advice="Write unix:/path/of/the/socket or host:port.")
 
 
 # ---- error answers of a task service as remit errors; retryable ones are `Unavailable`
@@ -181,7 +142,7 @@ def _details(sent: object) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-# ---- `TaskService`: the calls of a remote task service, with remit's values and errors
+# ---- calls
 
 
 ANSWER_SECONDS = 10.0
@@ -191,50 +152,27 @@ QUIET_SECONDS = 15.0
 
 
 class TaskService:
-    def __init__(self, reach: ServiceAddress | None = None, channel: grpc.aio.Channel | None = None) -> None:
-        """With an address, or with the caller's channel, which the caller closes."""
-        self._reach = reach
-        self._given = channel
-        self._channel = channel
-        self._stub: Any = None
-        self._held: SecretValues | None = None
+    def __init__(self, channel: grpc.aio.Channel, address: str = "the task service", token: str | None = None) -> None:
+        if token and (not token.isascii() or not token.isprintable() or " " in token):
+            raise Misused("Invalid token: it contains characters that tokens never use.", advice="Copy it again, without line breaks.")
+        self._stub: Any = rpc.TaskServiceStub(channel)  # type: ignore[no-untyped-call]
+        shown = f"Bearer {token}"
+        self._metadata = ((AUTHORIZATION, shown),) if token else ()
+        self._held = register_secrets({"authorization": shown}) if token else None
         """Keeps the token redacted while it is in use."""
-        self.address = reach.address if reach is not None else "the task service"
-
-    def _calls(self) -> Any:
-        if self._stub is None:
-            if self._channel is None:
-                assert self._reach is not None
-                self._channel = self._reach.open()
-            self._stub = rpc.TaskServiceStub(self._channel)  # type: ignore[no-untyped-call]
-        return self._stub
-
-    def _metadata(self) -> Sequence[tuple[str, str]]:
-        shown = self._reach.metadata() if self._reach is not None else []
-        if shown:
-            self._held = register_secrets({"authorization": shown[0][1]})
-        return shown
-
-    async def close(self) -> None:
-        channel, self._stub = self._channel, None
-        self._channel = self._given
-        if channel is not None and self._given is None:
-            await channel.close()
-
-    # ---- calls that are answered once
+        self.address = address
 
     async def execute(self, request: pb.ExecuteTaskRequest) -> DelegateResult:
         answer: pb.ExecuteTaskResponse = await self._call("ExecuteTask", request)
         return result_of_task(answer.task)
 
     async def look(self, task_id: str) -> DelegateResult:
-        request = pb.GetTaskStatusRequest(task_id=task_id)
-        answer: pb.GetTaskStatusResponse = await self._call("GetTaskStatus", request)
+        answer: pb.GetTaskStatusResponse = await self._call("GetTaskStatus", pb.GetTaskStatusRequest(task_id=task_id))
         return result_of_task(answer.task)
 
-    async def cancel(self, task_id: str, reason: str = "") -> DelegateResult:
+    async def cancel(self, task_id: str, reason: str = "", *, force: bool = False) -> DelegateResult:
         """Returns when it has stopped."""
-        request = pb.CancelTaskRequest(task_id=task_id, reason=reason[:1000])
+        request = pb.CancelTaskRequest(task_id=task_id, reason=reason[:1000], force=force)
         answer: pb.CancelTaskResponse = await self._call("CancelTask", request, 2 * ANSWER_SECONDS)
         return result_of_task(answer.task)
 
@@ -242,7 +180,7 @@ class TaskService:
         try:
             with self._converted_errors():
                 async with asyncio.timeout(seconds):
-                    return await getattr(self._calls(), method)(request, metadata=self._metadata())
+                    return await getattr(self._stub, method)(request, metadata=self._metadata)
         except TimeoutError:
             raise ConnectionLost(f"{self.address} did not answer within {seconds:g} s.", advice="Try again later.") from None
 
@@ -255,23 +193,14 @@ class TaskService:
         except grpc.aio.UsageError as error:
             raise Unavailable(f"The channel to {self.address} is closed: {error}.", advice="Open another one.") from None
 
-    # ---- streams
-
-    def run(self, request: pb.ExecuteTaskRequest) -> AsyncGenerator[Chunk]:
-        """Start a task and stream it; the first chunk has its id."""
-        return self._read_stream("RunTask", request)
-
-    def stream(self, task_id: str, after: int = 0) -> AsyncGenerator[Chunk]:
-        return self._read_stream("StreamTask", pb.StreamTaskRequest(task_id=task_id, after=after))
-
-    async def _read_stream(self, method: str, request: Any) -> AsyncGenerator[Chunk]:
-        """Raises `ConnectionLost` if the connection breaks or the service is gone."""
+    async def read_stream(self, method: str, request: Any) -> AsyncGenerator[Chunk]:
+        """Of `RunTask` or `StreamTask`. Raises `ConnectionLost` if the connection breaks or the service is gone."""
         call: Any = None
         reading: asyncio.Task[Any] | None = None
         task_id = getattr(request, "task_id", "")
         try:
             with self._converted_errors():
-                call = getattr(self._calls(), method)(request, metadata=self._metadata())
+                call = getattr(self._stub, method)(request, metadata=self._metadata)
                 while True:
                     reading = asyncio.ensure_future(call.read())
                     while not (await asyncio.wait((reading,), timeout=QUIET_SECONDS))[0]:
@@ -303,7 +232,6 @@ class TaskService:
 # ---- one remote task, started once and followed to its end across lost connections
 
 
-POLL_SECONDS = 0.5
 FAILING_STREAMS = 3
 """After this many empty streams in a row, although the service answers, streams are given up."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
@@ -313,48 +241,42 @@ class NoAnswer(Unavailable):
     """Not ended, or not reached, in the available time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskOrder:
+@dataclass(slots=True, kw_only=True)
+class RemoteTask:
+    """`async for chunk in following.chunks()`: the last one has the result."""
+
+    service: TaskService
     request: pb.ExecuteTaskRequest
     """With a key in its config."""
     until: float
     """Monotonic end of the wait."""
-    reach_seconds: float = 5.0
+    reach_seconds: float
     """How long an unreachable service is retried before the task is known to have started."""
-    is_streamed: bool = True
-    poll_seconds: float = POLL_SECONDS
-
-
-class RemoteTask:
-    """`async for chunk in following.chunks()`: the last one has the result."""
-
-    def __init__(self, service: TaskService, order: TaskOrder) -> None:
-        self._service = service
-        self._order = order
-        self.task_id: str | None = None
-        """Known from the first answer on."""
-        self._after = 0
-        self._streams = order.is_streamed
-        self._failures = 0
-        """Consecutive failures."""
-        self._failing_since: float | None = None
-        self._tried_at = 0.0
-        self._has_started = False
-        self.is_over = False
-        """Its end was received."""
+    is_streamed: bool
+    poll_seconds: float
+    task_id: str | None = None
+    """Known from the first answer on."""
+    _after: int = 0
+    _failures: int = 0
+    """Consecutive failures."""
+    _failing_since: float | None = None
+    _tried_at: float = 0.0
+    _has_started: bool = False
+    is_over: bool = False
+    """Its end was received."""
 
     async def chunks(self) -> AsyncGenerator[Chunk]:
         """Raises `NoAnswer` at the end of the time, `Unavailable` if it could not start, and the service's refusal."""
         while True:
             self._tried_at = time.monotonic()
             try:
-                async with aclosing(self._streamed() if self._streams else self._polled()) as source:
+                async with aclosing(self._streamed() if self.is_streamed else self._polled()) as source:
                     while not self.is_over:
                         # Each wait is bounded separately: the reader may take any time between chunks.
-                        async with asyncio.timeout(max(0.0, self._order.until - time.monotonic())):
+                        async with asyncio.timeout(max(0.0, self.until - time.monotonic())):
                             chunk = await anext(source, None)
                         if chunk is None:
-                            raise ConnectionLost(f"{self._service.address} ended the stream too early.")
+                            raise ConnectionLost(f"{self.service.address} ended the stream too early.")
                         if self._is_new(chunk):
                             yield chunk
                 return
@@ -365,24 +287,24 @@ class RemoteTask:
 
     def _streamed(self) -> AsyncGenerator[Chunk]:
         if self.task_id is None:
-            return self._service.run(self._order.request)
-        return self._service.stream(self.task_id, self._after)
+            return self.service.read_stream("RunTask", self.request)
+        return self.service.read_stream("StreamTask", pb.StreamTaskRequest(task_id=self.task_id, after=self._after))
 
     async def _polled(self) -> AsyncGenerator[Chunk]:
         task_id = self.task_id
         while True:
-            result = await (self._service.execute(self._order.request) if task_id is None else self._service.look(task_id))
+            result = await (self.service.execute(self.request) if task_id is None else self.service.look(task_id))
             yield final_chunk(result) if result.task_state.is_terminal else started_chunk(result.task_id or "", result.metadata.agent_id)
             if result.task_state.is_terminal:
                 return
             task_id = result.task_id or ""
-            await asyncio.sleep(self._order.poll_seconds)
+            await asyncio.sleep(self.poll_seconds)
 
     def _is_new(self, chunk: Chunk) -> bool:
         result = chunk.result
         self.task_id = chunk.task_id or (result.task_id if result is not None else None) or self.task_id
         if result is not None and not result.task_state.is_terminal:
-            raise ConnectionLost(f"{self._service.address} ended the task with a state that is not final: {result.task_state}.")
+            raise ConnectionLost(f"{self.service.address} ended the task with a state that is not final: {result.task_state}.")
         self._failures, self._failing_since, self.is_over = 0, None, result is not None
         is_repeated = chunk.number <= self._after if chunk.number else self._has_started
         self._after, self._has_started = max(self._after, chunk.number), True
@@ -391,20 +313,20 @@ class RemoteTask:
     async def _retry_after(self, error: RemitError) -> None:
         """Wait before the next attempt, or raise if a retry is useless."""
         now = time.monotonic()
-        if error.code == UNIMPLEMENTED and self._streams:
-            self._streams = False
+        if error.code == UNIMPLEMENTED and self.is_streamed:
+            self.is_streamed = False
             return
         if not isinstance(error, ConnectionLost):
             raise error
         self._failures += 1
         # Since the call, not since the failure: a service that accepts connections without answering is not available either.
         self._failing_since = self._tried_at if self._failing_since is None else self._failing_since
-        if self.task_id is None and now - self._failing_since >= self._order.reach_seconds:
+        if self.task_id is None and now - self._failing_since >= self.reach_seconds:
             raise error
-        if self._streams and self.task_id is not None and self._failures >= FAILING_STREAMS:
-            self._streams = False
+        if self.task_id is not None and self._failures >= FAILING_STREAMS:
+            self.is_streamed = False
         pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures - 1, 10)) * random.uniform(0.7, 1.3)
-        if now + pause >= self._order.until:
+        if now + pause >= self.until:
             raise self._give_up(error)
         await asyncio.sleep(pause)
 
@@ -414,17 +336,16 @@ class RemoteTask:
         if self.is_over:
             return
         if self.task_id is None and self._tried_at and self._failing_since is None:
-            self.task_id = (await self._service.execute(self._order.request)).task_id
+            self.task_id = (await self.service.execute(self.request)).task_id
         if self.task_id:
-            await self._service.cancel(self.task_id, reason)
+            await self.service.cancel(self.task_id, reason)
 
     def _give_up(self, last: RemitError | None = None) -> NoAnswer:
         why = f" Its last message: {last.message}" if last is not None else ""
         if self.task_id is None:
-            return NoAnswer(
-                f"{self._service.address} was not reached in time.{why}", advice="Check that it is running: `remit serve` starts one."
-            )
-        advice = f"It may still be running there; ask for task {self.task_id}."
+            return NoAnswer(f"{self.service.address} was not reached in time.{why}", advice=_ADVICE["AGENT_UNAVAILABLE"])
         return NoAnswer(
-            f"{self._service.address} has not reported the outcome of {self.task_id} in time.{why}", code="TIMEOUT", advice=advice
+            f"{self.service.address} has not reported the outcome of {self.task_id} in time.{why}",
+            code="TIMEOUT",
+            advice=f"It may still be running there; ask for task {self.task_id}.",
         )
