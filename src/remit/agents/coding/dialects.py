@@ -305,8 +305,6 @@ class Claude(Dialect):
             tool, given = text_of(block.get("name")), block.get("input")
             if block.get("type") == "text" and is_own:
                 to.said(text_of(block.get("text")))
-            elif block.get("type") == "tool_use" and tool == "TodoWrite":
-                to.plan(_steps(mapping_of(given).get("todos")))
             elif block.get("type") == "tool_use":
                 to.tool(tool, detail_of(given), "pending", call_id=text_of(block.get("id")))
 
@@ -327,10 +325,6 @@ class Claude(Dialect):
             to.failed(_fault(line), status_of(line.get("api_error_status")))
         else:
             to.ended(text_of(line.get("result")))
-
-
-def _steps(value: Any) -> list[tuple[str, str]]:
-    return [(text_of(step.get("content")), text_of(step.get("status"))) for step in items_of(value)]
 
 
 def _content(content: Any) -> str:
@@ -445,8 +439,7 @@ class Codex(Dialect):
                 if is_over:
                     to.said(text_of(item.get("text")))
             case "todo_list":
-                steps = items_of(item.get("items"))
-                to.plan([(text_of(step.get("text")), "completed" if step.get("completed") else "pending") for step in steps])
+                pass
             case "error":
                 to.note(f"Codex: {text_of(item.get('message'))}")
             case "reasoning":
@@ -598,9 +591,7 @@ class OpenCode(Dialect):
 def _opencode_tool(part: Mapping[str, Any], to: "Listener") -> None:
     tool, state = text_of(part.get("tool")), mapping_of(part.get("state"))
     given, call_id, error = mapping_of(state.get("input")), text_of(part.get("callID")), text_of(state.get("error"))
-    if tool == "todowrite" and state.get("status") == "completed":
-        to.plan(_steps(given.get("todos")))
-    elif tool == "invalid":  # an unknown tool, which it reports for a denied one
+    if tool == "invalid":  # an unknown tool, which it reports for a denied one
         to.denied(text_of(given.get("tool")), detail_of(given.get("error")), call_id=call_id)
     elif "rejected permission" in error or "prevents you from using" in error:
         to.denied(tool, detail_of(given), call_id=call_id)
