@@ -31,7 +31,8 @@ async def at_soft_deadline(remit: Remit, root: Path) -> Handle:
     """A delegation whose command is at work when its soft deadline comes, long before the hard one."""
     handle = await remit.start("cmd", task="Work on.", timeout=60)
     await started(root / "at_work.pid")
-    remit.engine.live()[handle.session_id].timer.reach_soft_deadline()
+    running = remit.engine.live()[handle.session_id]
+    running.look(running.delegation.deadline.soft_at)
     return handle
 
 

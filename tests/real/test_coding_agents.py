@@ -210,7 +210,8 @@ async def test_session_returns_its_result_at_the_soft_deadline(coder: Coder, tmp
         async with harness.open() as remit:
             handle = await remit.start("one", task="Take your time.", timeout=120)
             await harness.wait_for_file("half.txt")
-            remit.engine.live()[handle.session_id].timer.reach_soft_deadline()  # simulates the clock: the deadline is two minutes away
+            running = remit.engine.live()[handle.session_id]
+            running.look(running.delegation.deadline.soft_at)  # simulates the clock: the deadline is two minutes away
             result = await asyncio.wait_for(handle.result(), 60)
             await harness.wait_for_nobody()
         assert (result.status, result.stop_reason, result.data) == ("partial", "finished", "handed in"), (result, harness.models.faults)
