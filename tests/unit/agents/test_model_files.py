@@ -79,7 +79,13 @@ def test_profile_on_a_model_agent_inherits_its_model_and_at_most_its_tools(tmp_p
     executor = 'model = "ollama:small"\ntools = ["worker"]\ninstructions = "Be brief."\nrequests = 3\ntimeout = 9\neffects = ["network"]\n'
     toml = f'profiles_on = "cheap"\n[agents.cheap]\nkind = "model"\n{executor}'
     found = good(tmp_path, "tools: Read, Bash", toml=toml, folder=CLAUDE)
-    assert (found.kind, found.models, found.tools, found.runs_on) == (Kind.MODEL, ("ollama:small",), ("worker.read_file",), "cheap")
+    assert (found.kind, found.models, found.tools, found.runs_on) == (
+        Kind.MODEL,
+        ("ollama:small",),
+        ("worker.read_file", "coder.execute_code"),
+        "cheap",
+    )
+    assert found.within == ("worker",), "its tools are within those of its executor when it runs"
     assert (found.instructions, found.requests, found.spec.timeout_seconds) == ("Be brief.\n\nYou are P.", 3, 9)
     assert found.spec.effects == ("network",), "rules for its effects hold"
 
