@@ -104,7 +104,7 @@ def read(path: Path, root: Path, trust: "ProjectTrust | None" = None) -> Command
 
 
 def command_of(page: "Page") -> CommandFile:
-    """The command of a page. Raises `Misused` with its file and line."""
+    """The command of a page. Raises `Misused` with its file."""
     where = f"{OWN}/{page.path.name}"
     if not page.body:
         raise Misused(f"{where}: it has no text below its front matter.")
@@ -113,7 +113,7 @@ def command_of(page: "Page") -> CommandFile:
     rules = _rules(page) if "arguments" in page.head else None
     timeout = page.head.get("timeout")
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < float("inf")):
-        raise _fault(page, "timeout", f"timeout must be a positive number of seconds, not {timeout!r}.")
+        raise _fault(page, f"timeout must be a positive number of seconds, not {timeout!r}.")
     return CommandFile(
         name=page.path.stem,
         path=where,
@@ -132,12 +132,12 @@ def _text(page: "Page", key: str) -> str:
     if key == "argument-hint" and isinstance(value, list):  # YAML parses `argument-hint: [path]` as a list
         value = " ".join(f"[{one}]" for one in value)
     if isinstance(value, bool | list | Mapping):
-        raise _fault(page, key, f"{key} must be text, not a {type(value).__name__}.")
+        raise _fault(page, f"{key} must be text, not a {type(value).__name__}.")
     return " ".join(str(value or "").split())
 
 
-def _fault(page: "Page", key: str, words: str, advice: str = "") -> Misused:
-    return Misused(f"{OWN}/{page.path.name}: line {page.lines.get(key, 2)}: {words}", advice=advice)
+def _fault(page: "Page", words: str, advice: str = "") -> Misused:
+    return Misused(f"{OWN}/{page.path.name}: {words}", advice=advice)
 
 
 # ---- arguments
@@ -175,7 +175,7 @@ def _rules(page: "Page") -> tuple[ArgumentRule, ...]:
     optional, `...`: one or more."""
     given = page.head["arguments"]
     if not isinstance(given, Mapping):
-        raise _fault(page, "arguments", "arguments must be names with their kinds.", "E.g. arguments: {number: integer, focus: text?}.")
+        raise _fault(page, "arguments must be names with their kinds.", "E.g. arguments: {number: integer, focus: text?}.")
     rules: list[ArgumentRule] = []
     for key, value in given.items():
         name, choices = str(key), tuple(map(str, value)) if isinstance(value, list) else ()
@@ -183,11 +183,11 @@ def _rules(page: "Page") -> tuple[ArgumentRule, ...]:
         kind = words.removesuffix("?").removesuffix("...")
         if kind not in _KINDS or not is_name(name):
             advice = f"Use {', '.join(_KINDS)}, with ? or ...."
-            raise _fault(page, "arguments", f"argument {name:.40} has the kind {words!r:.40}.", advice)
+            raise _fault(page, f"argument {name:.40} has the kind {words!r:.40}.", advice)
         is_required, is_rest = not words.endswith("?"), words.removesuffix("?").endswith("...")
         if rules and (rules[-1].is_rest or (is_required and not rules[-1].is_required)):
             advice = "Optional ones, then one with ..., go last."
-            raise _fault(page, "arguments", f"argument {name} cannot follow {rules[-1].name}.", advice)
+            raise _fault(page, f"argument {name} cannot follow {rules[-1].name}.", advice)
         rules.append(ArgumentRule(name=name, kind=kind, choices=choices, is_required=is_required, is_rest=is_rest))
     return tuple(rules)
 
