@@ -15,7 +15,8 @@ import pytest
 
 from remit import Board, Misused, Refused, Task, Unavailable
 from remit import BoardState as State
-from remit.board import todo, user_edits, write_set
+from remit.board import board as board_files
+from remit.board import todo, write_set
 from remit.system import edits
 
 Save = Callable[[Path, str], None]
@@ -147,8 +148,8 @@ def test_edit_that_cannot_be_merged_is_kept_in_another_file(board: Board) -> Non
 
 
 def test_half_written_todo_is_read_once_it_is_complete(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_edits, "QUIET_SECONDS", 1.0)  # longer than the writer stalls on a busy machine
-    monkeypatch.setattr(user_edits, "LONGEST_WAIT_SECONDS", 60.0)
+    monkeypatch.setattr(board_files, "QUIET_SECONDS", 1.0)  # longer than the writer stalls on a busy machine
+    monkeypatch.setattr(board_files, "LONGEST_WAIT_SECONDS", 60.0)
     text = board.todo_path.read_text().replace("Text 3.", "Text 3, all of it.")
     half = threading.Event()
 
