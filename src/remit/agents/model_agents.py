@@ -4,7 +4,7 @@ A file can only narrow the rights of its executor. A vendor's tool maps to the c
 part (`Bash(git *)`), which cannot be enforced here, is omitted. Imports no provider."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -68,17 +68,6 @@ def is_reached(name: str, tools: Iterable[str] | None) -> bool:
     """Whether one entry is within others, by name: `worker` includes all its operations. For agents there is `Directory.includes`."""
     among = BUILTIN_TARGETS if tools is None else tools
     return any(name == one or name.startswith(f"{one}.") for one in among)
-
-
-def unreached(tools: Iterable[str], known: Collection[str], offered: Collection[str], includes: Callable[[str, str], bool]) -> list[str]:
-    """Names without an agent; `offered`: built-in targets that are not loaded yet; `includes`: of the directory."""
-    faults = []
-    for tool in tools:
-        if tool in known or tool.partition(".")[0] in offered or any(includes(tool, name) for name in known):
-            continue
-        close = get_close_matches(tool, [*known, *OPERATIONS, *offered], n=1)
-        faults.append(f"there is no agent {tool!r:.100}" + (f" (did you mean {close[0]}?)" if close else "") + ".")
-    return faults
 
 
 def tool_and_uses(spelled: str) -> tuple[str, str | None]:

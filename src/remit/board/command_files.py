@@ -104,7 +104,7 @@ def read(path: Path, root: Path, trust: "ProjectTrust | None" = None) -> Command
 
 
 def command_of(page: "Page") -> CommandFile:
-    """The command of a page. Raises `Misused` with its file and line."""
+    """The command of a page. Raises `Misused` with its file."""
     where, head = f"{OWN}/{page.path.name}", dict(page.head)
     if not page.body:
         raise Misused(f"{where}: it has no text below its front matter.")
@@ -112,13 +112,13 @@ def command_of(page: "Page") -> CommandFile:
         head["argument-hint"] = " ".join(f"[{one}]" for one in hint)
     for key in ("description", "agent", "argument-hint"):
         if isinstance(head.get(key), bool | list | Mapping):
-            raise _fault(page, key, f"{key} must be text, not a {type(head[key]).__name__}.")
+            raise _fault(page, f"{key} must be text, not a {type(head[key]).__name__}.")
     unknown = ", ".join(sorted(map(str, set(head) - _KNOWN)))[:200]
     first_line = next((line.strip(" #") for line in page.body.splitlines() if line.strip(" #")), "")
     rules = _rules(page) if "arguments" in head else None
     timeout = head.get("timeout")
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < float("inf")):
-        raise _fault(page, "timeout", f"timeout must be a positive number of seconds, not {timeout!r}.")
+        raise _fault(page, f"timeout must be a positive number of seconds, not {timeout!r}.")
     description, agent, hint = (" ".join(str(head.get(key) or "").split()) for key in ("description", "agent", "argument-hint"))
     return CommandFile(
         name=page.path.stem,
@@ -133,8 +133,8 @@ def command_of(page: "Page") -> CommandFile:
     )
 
 
-def _fault(page: "Page", key: str, words: str) -> Misused:
-    return Misused(f"{OWN}/{page.path.name}: line {page.lines.get(key, 2)}: {words}")
+def _fault(page: "Page", words: str) -> Misused:
+    return Misused(f"{OWN}/{page.path.name}: {words}")
 
 
 # ---- arguments
@@ -178,10 +178,10 @@ def _rules(page: "Page") -> tuple[ArgumentRule, ...]:
         found = _RULE.fullmatch("text" if choices else str(value))
         if found is None or not is_name(name) or not isinstance(given, Mapping):
             words = f"argument {name:.40} has the kind {value!s:.40}. Use {', '.join(_KINDS)}, a list of words, ... and ?."
-            raise _fault(page, "arguments", words)
+            raise _fault(page, words)
         rule = ArgumentRule(name=name, kind=found[1], choices=choices, is_rest=bool(found[2]), is_required=not found[3])
         if rules and (rules[-1].is_rest or (rule.is_required and not rules[-1].is_required)):
-            raise _fault(page, "arguments", f"argument {name} cannot follow {rules[-1].name}: optional ones, then one with ..., go last.")
+            raise _fault(page, f"argument {name} cannot follow {rules[-1].name}: optional ones, then one with ..., go last.")
         rules.append(rule)
     return tuple(rules)
 

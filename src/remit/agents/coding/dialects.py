@@ -1,7 +1,7 @@
 """The vendors' command lines and event streams: Claude Code, Codex and OpenCode, each a `Dialect`.
 
 A dialect builds the command line of a turn, with the allow-list in the vendor's format, and parses each line of output. Used by
-`coding.agent`."""
+`coding.agent`; `acp.connection` also uses the settings of OpenCode."""
 
 import json
 import os

@@ -33,10 +33,10 @@ def room_for(setting: int, window: int | None, overhead: int, characters: int) -
 def visible(messages: Sequence[Message], room: Room, question: str) -> list[Message]:
     """What the model sees of a whole conversation, in which it answers `question`: if possible all of it."""
     messages = bounded(messages, room.characters)
-    cut = _cut_of(messages, room.tokens)
+    cut = _cut_of(messages, room.tokens * 2 // 3) if tokens_of(messages) > room.tokens else 0
     if not cut:
         return fitted(messages, room.tokens, room.characters)
-    most = max(200, min(_EXCERPT_CHARACTERS, room.tokens))
+    most = min(_EXCERPT_CHARACTERS, room.tokens // 8)  # twice, of up to four bytes each: a third of the room
     first = next((message.text for message in messages if isinstance(message, UserMessage)), "")
     parts = [
         "[The older part of this conversation is left out. It began:]", shorten_middle(first, most),
