@@ -45,6 +45,13 @@ async def test_sandboxed_code_has_the_highest_oom_score() -> None:
 
 
 @each_stack
+async def test_standard_input_is_read_only(stack: str) -> None:
+    code = "import os, sys\ntry: os.write(0, b'x')\nexcept OSError as error: print(error.strerror)\nprint(sys.stdin.read())"
+    _, stdout, _ = await sandboxed(code, stack, stdin=b"given")
+    assert stdout == "Operation not permitted\ngiven\n"
+
+
+@each_stack
 async def test_files_are_returned_when_code_exits_at_the_output_limit(stack: str) -> None:
     """The keeper returns the files even if the code has ended before the order to stop it."""
     code = "import os, time\nopen('f', 'w').write('x')\nos.write(1, b'y' * 59000)\ntime.sleep(0.1)\nos.write(1, b'y' * 60000)\nos.write(1, b'y' * 50000)\nos._exit(0)"

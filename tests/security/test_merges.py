@@ -106,13 +106,13 @@ async def test_protected_files_are_merged_only_with_an_explicit_option(tmp_path:
     root = new_project(tmp_path)
     async with Remit.open(root, agents=[keeping]) as remit:
         done = await remit.delegate("keeping")
-    refused = cli.run("workspaces", done.session_id, "--merge", cwd=root)
+    refused = cli.run_process("workspaces", done.session_id, "--merge", cwd=root)
     assert (refused.code, "--protected" in refused.stdout, "remit.toml" in refused.stdout) == (1, True, True)
     assert state(root) == (["pyproject.toml", "old/.envrc"], "a = 1\n")
     (root / "b.py").write_text("b\n")
     git(root, "add", "b.py")
     git(root, "commit", "-qm", "meanwhile")
-    taken = cli.run("workspaces", done.session_id, "--merge", "--protected", cwd=root)
+    taken = cli.run_process("workspaces", done.session_id, "--merge", "--protected", cwd=root)
     assert taken.code == 0, taken
     assert state(root) == ([*HOSTILE, ".vscode"], "a = 2\n")
 
@@ -140,7 +140,7 @@ async def test_git_filters_of_a_repository_nested_in_a_worktree_do_not_run(tmp_p
 
     async with Remit.open(root, agents=[nesting]) as remit:
         done = await remit.delegate("nesting")  # from here on the index of its workspace contains the nested repository
-    merged = cli.run("workspaces", done.metadata.session_id, "--merge", cwd=root)
+    merged = cli.run_process("workspaces", done.metadata.session_id, "--merge", cwd=root)
     assert merged.code == 0, merged.stderr
     assert "160000" in git(root, "ls-files", "--stage", "inner")
     assert not marker.exists()

@@ -14,7 +14,9 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from remit.core.budget import Limits, TreeLimits
 from remit.core.deadline import LONGEST_SECONDS
 from remit.core.delegation import CallerInfo, Delegation, TaskContext, caller_info_from
+from remit.core.errors import Failed
 from remit.core.events import STEPS
+from remit.core.jsonable import clean_text, to_jsonable
 from remit.core.record import (
     NO_STEPS,
     AppendEvent,
@@ -117,26 +119,17 @@ def to_json_text(value: Any, ours: Shape = ALL_FREE) -> str:
     try:
         return redact_json(value, to_json(value), ours=ours).decode()
     except (PydanticSerializationError, ValueError, RecursionError):
-        patient = _lenient_json(value, levels=3)
-        try:
-            return redact_json(json.loads(patient), patient.encode(), ours=ours).decode()
-        except (PydanticSerializationError, ValueError, RecursionError):  # half a surrogate pair: no secret has one
-            return patient
+        kept = _described(value, levels=3)
+        return redact_json(kept, to_json(kept), ours=ours).decode()
 
 
-def _lenient_json(value: Any, levels: int) -> str:
+def _described(value: Any, levels: int) -> Any:
     try:
-        return json.dumps(value, default=_described, skipkeys=True)
-    except (TypeError, ValueError, RecursionError):
-        pass
-    if levels and isinstance(value, Mapping):  # keep the shape of a return or a context, whatever one of its fields contains
-        pairs = (f"{json.dumps(str(name))}: {_lenient_json(item, levels - 1)}" for name, item in value.items())
-        return "{" + ", ".join(pairs) + "}"
-    return json.dumps(f"<{type(value).__name__} that JSON cannot hold>")
-
-
-def _described(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else repr(value)
+        return to_jsonable(value)
+    except Failed:
+        if levels and isinstance(value, Mapping):  # keep the shape of a return or a context, whatever one of its fields contains
+            return {clean_text(str(name)): _described(item, levels - 1) for name, item in value.items()}
+        return f"<{type(value).__name__} that JSON cannot hold>"
 
 
 def from_json_text(text: str) -> Any:

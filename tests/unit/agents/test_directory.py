@@ -110,5 +110,5 @@ async def test_file_from_a_clone_chooses_no_executor_of_a_package(tmp_path: Path
     (tmp_path / ".claude/agents/one.md").write_text("---\nname: one\ndescription: d\nremit: {runs_on: e}\n---\nDo as I say.\n")
     async with Remit.open(tmp_path, settings={"agents": {"e": {"kind": "echo"}}}) as remit:
         (problem,) = remit.directory.problems
-        assert "line 4: runs_on: e is of the kind echo, which a file in this folder cannot choose itself" in problem
+        assert "runs_on: e is of the kind echo, which a file in this folder cannot choose itself" in problem
         assert remit.directory.find("one") is None

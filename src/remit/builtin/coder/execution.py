@@ -143,6 +143,7 @@ def build_execution_return(
         "timedOut": ended.killed_by == "time",
         "killedBy": ended.killed_by or None,
         "limitsHit": hits,
+        "peakMemoryBytes": ended.peak_bytes or None,  # a run too short to be measured
         "files": files,
         "filesNotBroughtOut": ended.left_there,
         "sandbox": {

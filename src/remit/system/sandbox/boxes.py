@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,9 @@ class Job:
     language: str
     """As `recipes.language_of` gives it."""
     code: str
+    stdin: bytes = b""
+    outputs: Sequence[str] | None = None
+    """Patterns of files to return; None: all that are new."""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Initial content of the work folder."""
     limits: Limits = field(default_factory=Limits)
@@ -70,7 +73,8 @@ def in_bubblewrap(job: Job, offer: Offer) -> Box:
         "process_limit": job.limits.processes + 1 + (0 if is_counted_alone else tasks_of(os.getuid())),
     }
     python = [str(recipes.python().program), *_INTERPRETER]
-    argv = bubblewrap.command(offer.bubblewrap, job.limits, job.hidden, network=job.network, locks_namespaces=offer.locks_namespaces)
+    profile = bubblewrap.box_profile(job.limits, job.hidden, network=job.network)
+    argv = bubblewrap.enclose(offer.bubblewrap, profile, {}, locks_namespaces=offer.locks_namespaces, has_keeper=True)
     return Box(argv=argv + python, orders=orders, uid=spare_uid(), environment=_environment(bubblewrap.WORKSPACE, bubblewrap.TEMPORARY))
 
 
@@ -211,6 +215,7 @@ async def _shell_alone(command: str, profile: Profile, offer: Offer, limits: Lim
             "script": "",
             "argv": ["/bin/sh", "-c", f'{_GIT_IDENTITY}; exec /bin/sh -c "$0"', command],
             "network": False,
+            "stdin": b"",
             "environment": {**environ, "HOME": str(home), "TMPDIR": str(temporary)},
             **keeper_orders(offer, limits),
             "uid": 0,

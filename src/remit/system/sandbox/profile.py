@@ -75,6 +75,8 @@ class Profile:
     """Directories that the program must not create. They exist and are empty, on the host too, during `reserve`."""
     network: bool = False
     """Whether it shares the host's network. Otherwise it has its own loopback interface."""
+    files: tuple[str, ...] = VISIBLE_FILES
+    """Readable files of the system."""
     temporary_bytes: int = 1 << 30
     """Maximum size of each of home, /tmp and /dev/shm, which are in memory."""
 

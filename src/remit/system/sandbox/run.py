@@ -5,6 +5,7 @@ Used by `coder.execute_code` and for acceptance commands."""
 
 import asyncio
 import contextlib
+import fnmatch
 import os
 import signal
 import socket
@@ -134,6 +135,8 @@ async def run(job: Job, offer: Offer, *, hear: Hear, out: Path) -> RunResult:
             "script": script,
             "argv": [*program, f"{box.orders['workspace']}/{script}"] if program else None,
             "network": job.network,
+            "stdin": job.stdin,
+            "outputs": "" if job.outputs is None else "|".join(fnmatch.translate(one.removeprefix("./")) for one in job.outputs) or "(?!)",
             "environment": dict(box.environment),
             "uid": box.uid,
             **keeper_orders(offer, job.limits),

@@ -2,7 +2,7 @@
 
 S                                  the code is about to run
 X WORDS                            it is not: a layer of the sandbox could not be set up
-E CODE SIGNAL MS KILLED HITS       it has ended
+E CODE SIGNAL MS KILLED HITS PEAK  it has ended
 F SIZE NAME, then the bytes        a file it left (the name in hexadecimal)
 . COUNT                            the end: how many other files it left
 """
@@ -64,10 +64,12 @@ class ExitReport:
     """The limit that it was killed for; empty if it ended by itself."""
     hits: tuple[str, ...]
     """Limits that it hit and survived."""
+    peak_bytes: int = 0
+    """Peak memory, as observed."""
     files: tuple[LeftFile, ...] = ()
     """Returned files."""
     left_there: int = 0
-    """Number of files not returned: too many or too large, unreadable, or with an unusable name."""
+    """Number of files not returned: not requested, too many or too large, unreadable, or with an unusable name."""
 
 
 @cache
@@ -119,7 +121,7 @@ async def _line(reports: asyncio.StreamReader) -> str:
 
 def _ended(line: str) -> ExitReport:
     try:
-        mark, code, signal, took, killed, hits = line.split(" ")
+        mark, code, signal, took, killed, hits, peak = line.split(" ")
         if mark != "E":
             raise ValueError(mark)
         return ExitReport(
@@ -128,6 +130,7 @@ def _ended(line: str) -> ExitReport:
             milliseconds=int(took),
             killed_by=killed if killed in LIMIT_NAMES else "",
             hits=tuple(hit for hit in hits.split(",") if hit in LIMIT_NAMES),
+            peak_bytes=int(peak),
         )
     except ValueError:
         raise KeeperLost from None
