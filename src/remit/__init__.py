@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from remit.runtime.telemetry.logs import set_up_logs
     from remit.runtime.tool.delegate_tool import DelegateTool
     from remit.runtime.validate import check_return
-    from remit.server.grpc_client import Client, discover
+    from remit.server.client import Client, discover
     from remit.stores import MemoryStore, SqliteStore
     from remit.system.settings_files import load_settings
 
@@ -143,7 +143,7 @@ _PUBLIC = {
     "remit.core.delegate_results": "DelegateResult Chunk TaskState",
     "remit.runtime.tool.delegate_tool": "DelegateTool",
     "remit.runtime.validate": "check_return",
-    "remit.server.grpc_client": "Client discover",
+    "remit.server.client": "Client discover",
     "remit.stores": "MemoryStore SqliteStore",
     "remit.system.settings_files": "load_settings",
 }

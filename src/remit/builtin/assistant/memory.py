@@ -12,7 +12,6 @@ KEPT_SHARE = 0.5
 """Share of the context that is left when older messages are omitted: it grows again until the next time."""
 LEAST_TOKENS = 400
 _EXCERPT_CHARACTERS = 6000
-_LINE_CHARACTERS = 160
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +39,7 @@ def visible(messages: Sequence[Message], room: Room, question: str) -> list[Mess
     first = next((message.text for message in messages if isinstance(message, UserMessage)), "")
     parts = [
         "[The older part of this conversation is left out. It began:]", shorten_middle(first, most),
-        "[Beginnings of what was said then:]", shorten_middle("\n".join(_beginnings(messages[:cut])), most),
+        "[Beginnings of what was said then:]", shorten_middle("\n".join(_beginnings(messages[:cut], max(40, min(160, most // cut)))), most),
     ]  # fmt: skip
     rest = messages[cut:]
     is_shown = any(isinstance(message, UserMessage) and message.text == question for message in rest)
@@ -67,15 +66,15 @@ def _cut_of(messages: Sequence[Message], tokens: int) -> int:
     return cut
 
 
-def _beginnings(messages: Sequence[Message]) -> Iterator[str]:
+def _beginnings(messages: Sequence[Message], characters: int) -> Iterator[str]:
     for message in messages:
         if isinstance(message, UserMessage):
-            yield f"Person: {one_line(message.text, _LINE_CHARACTERS)}"
+            yield f"Person: {one_line(message.text, characters)}"
         elif isinstance(message, ToolResult):
-            yield f"Result{' (error)' if message.is_error else ''}: {one_line(message.text, _LINE_CHARACTERS)}"
+            yield f"Result{' (error)' if message.is_error else ''}: {one_line(message.text, characters)}"
         else:
             if message.text.strip():
-                yield f"Assistant: {one_line(message.text, _LINE_CHARACTERS)}"
+                yield f"Assistant: {one_line(message.text, characters)}"
             for call in message.calls:
                 arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, default=repr)
-                yield f"Assistant called: {one_line(arguments, _LINE_CHARACTERS)}"
+                yield f"Assistant called: {one_line(arguments, characters)}"
