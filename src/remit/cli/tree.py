@@ -14,8 +14,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from remit.cli.approval import pausing
-from remit.cli.events import Watch, Word, gist_of, parameters_hint
-from remit.cli.live import Show
+from remit.cli.events import Show, Watch, Word, gist_of, parameters_hint
 from remit.cli.render import MARKS, count, duration, error_console, one_line, short
 from remit.core.events import Event
 from remit.core.record import Record

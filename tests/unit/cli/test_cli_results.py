@@ -28,9 +28,9 @@ from remit import (
     Unavailable,
 )
 from remit.cli.ask import Plain
-from remit.cli.events import SpendingTotal, Word, event_text
+from remit.cli.events import Show, SpendingTotal, Word, event_text
 from remit.cli.exits import MEANINGS, Exit, exit_of_ending, exit_of_error, exit_of_state, legend
-from remit.cli.live import GONE, Show
+from remit.cli.live import GONE
 from remit.cli.render import harmless
 from remit.cli.results import data_lines, print_outcome, report_lines, say_document
 from remit.cli.tree import View, draw, forest
