@@ -70,16 +70,6 @@ async def test_work_without_declared_files_has_one_verdict_in_record_git_and_boa
     assert not list((tmp_path / ".remit/work").glob("sess_*"))
 
 
-async def test_work_without_changes_fails_and_nothing_is_merged(tmp_path: Path) -> None:
-    board, writer = made_board(tmp_path, accept=()), Writer(lambda *_: returned(), merge=True)
-    async with Remit.open(tmp_path, agents=writer.agents(), recover=False) as remit:
-        outcome = await implement(remit, board, 1)
-        record = await remit.describe(outcome.session_id)
-    assert (outcome.status, str(record.state), status(board)) == ("failed", "failed", "implementing")
-    assert "changed no file" in outcome.errors[0].message
-    assert log(tmp_path) == ["begin"]
-
-
 async def test_second_run_without_changes_is_not_completed_by_the_old_diff(tmp_path: Path) -> None:
     def half(_ctx: Context, folder: Path, _more: Any) -> Any:
         (folder / "half.txt").write_text("half\n")
@@ -87,8 +77,11 @@ async def test_second_run_without_changes_is_not_completed_by_the_old_diff(tmp_p
 
     board, writer = made_board(tmp_path, accept=()), Writer(half, lambda *_: returned(), writes("half.txt", "whole\n"), merge=True)
     assert (await writer.implement(board)).status == "partial"
-    second = await writer.implement(board)
+    async with Remit.open(tmp_path, agents=writer.agents(), recover=False) as remit:
+        second = await implement(remit, board, 1)
+        assert str((await remit.describe(second.session_id)).state) == "failed"
     assert (second.status, status(board)) == ("failed", "implementing")
+    assert git(tmp_path, "ls-tree", "--name-only", "main", "half.txt") == "", "nothing is merged"
     assert "changed nothing in this run" in second.errors[0].message
     assert (await writer.implement(board)).status == "completed"
     assert git(tmp_path, "show", "HEAD:half.txt") == "whole\n"

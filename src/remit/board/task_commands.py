@@ -164,9 +164,8 @@ def abandon(board: Board, numbers: Sequence[int], reason: str, *, force: bool = 
 def recover(board: Board, numbers: Sequence[int]) -> Outcome:
     """[ABANDONED] → [NOT STARTED], also for archived tasks."""
     with board.change() as draft:
-        away = [number for number in numbers if draft.state.find(number) is None]
-        if away:
-            bring_back(board, draft, [task.number for task in archived_tasks(board) if task.number in away])
+        if away := [number for number in numbers if draft.state.find(number) is None]:
+            bring_back(board, draft, away)
         tasks = [draft.state.task(number) for number in numbers]
         for task in tasks:
             if task.status is not Status.ABANDONED:

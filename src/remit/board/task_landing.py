@@ -39,7 +39,6 @@ from remit.runtime.landing import (
     write_state,
 )
 from remit.runtime.merge_queue import CODES, CONFLICT, RED, Candidate, Landing, MergeQueue
-from remit.runtime.result_cache import merging
 from remit.runtime.task_workspace import (
     Place,
     commit_by_hand,
@@ -235,11 +234,7 @@ class TaskLanding:
 
     async def _try(self, records: Sequence[PhaseRecord], commands: tuple[str, ...]) -> Landing:
         tip = await self._tip(records)
-        with contextlib.ExitStack() as held:
-            await off_loop(held.enter_context, merging(self._remit.folder, self.workspace.session_id))
-            landing = await self._queue.land(Candidate(workspace=self.workspace, tip=tip, accept=commands, stop_at=self._stop_at))
-            if landing.error is None:
-                await self._remit.clear_cache()  # cached results were made from the previous files
+        landing = await self._queue.land(Candidate(workspace=self.workspace, tip=tip, accept=commands, stop_at=self._stop_at))
         self.notes, self.summary = (*self.notes, *landing.notes), landing.summary
         return landing
 

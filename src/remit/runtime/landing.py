@@ -204,7 +204,10 @@ def move_branch(workspace: Workspace, expected: str, target: str) -> MoveResult:
         try:
             git.run("merge", "--ff-only", "--no-autostash", "--no-stat", "--quiet", target)
         except GitFailed as failed:  # the queue tries again for a while: a command of a person may hold the index
-            return MoveResult(is_done=False, reason=why_not_merged(failed, "the project"), files=named_files(failed.words))
+            listed = tuple(line.strip() for line in failed.words.splitlines() if line.startswith("\t"))
+            is_dirty = any(words in failed.words for words in _OVERWRITTEN)
+            reason = "uncommitted work in the project would be overwritten" if is_dirty else failed.message
+            return MoveResult(is_done=False, reason=reason, files=listed or tuple(_QUOTED.findall(failed.words)))
         return MoveResult(is_done=True)
 
 
@@ -217,18 +220,6 @@ def _checkout_of(git: Git, workspace: Workspace) -> str:
         elif line == f"branch refs/heads/{workspace.onto}":
             return os.path.realpath(place)
     return ""
-
-
-def named_files(words: str) -> tuple[str, ...]:
-    """The files that git names when it refuses: each on a tab-indented line, or quoted by plumbing commands."""
-    listed = tuple(line.strip() for line in words.splitlines() if line.startswith("\t"))
-    return listed or tuple(_QUOTED.findall(words))
-
-
-def why_not_merged(failed: GitFailed, where: str) -> str:
-    if any(words in failed.words for words in _OVERWRITTEN):
-        return f"uncommitted work in {where} would be overwritten"
-    return failed.message
 
 
 def remember_candidate(workspace: Workspace, target: str) -> None:

@@ -236,7 +236,10 @@ class MergeQueue:
                         again = replace(again, flaky=f"Flaky: {proof.error.message} It exited 0 when it was run again.")
                     proof = again
                 if not proof.is_met:
-                    _answer(batch, _red(proof, stacked[-1][1]))
+                    assert proof.error is not None
+                    words = f"The work is not accepted on top of the project's branch. {proof.error.message}"
+                    output = proof.failed.output_tail if proof.failed is not None else ""
+                    _answer(batch, _not_landed(RED, words, proof.error.recommendation, rebased=stacked[-1][1], output=output))
                     return
             if await self._move(head, stacked, proof):
                 return
@@ -254,7 +257,10 @@ class MergeQueue:
                 stacked.append((one, rebased))
                 onto = rebased.tip
             elif onto == head:
-                _answer([one], _conflict(rebased, workspace.onto))
+                words = (
+                    f"It cannot be rebased on {workspace.onto}: both sides changed the same lines ({', '.join(rebased.conflicts[:10])})."
+                )
+                _answer([one], _not_landed(CONFLICT, words, rebased=rebased))
             else:
                 self._waiting.insert(0, one)
         return head, stacked
@@ -364,19 +370,6 @@ def _landed(onto: str, rebased: RebaseResult, proof: Proof, count: int) -> Landi
     together = f", together with {count - 1} more" if proof.commands and count > 1 else ""
     summary = f"Merged into {onto} as {rebased.tip[:9]}, rebased on {rebased.onto[:9]}; {accepted}{together}."
     return Landing(state=LANDED, commit=rebased.tip, notes=proof.notes, summary=summary)
-
-
-def _red(proof: Proof, rebased: RebaseResult) -> Landing:
-    assert proof.error is not None
-    message = f"The work is not accepted on top of the project's branch. {proof.error.message}"
-    output = proof.failed.output_tail if proof.failed is not None else ""
-    return _not_landed(RED, message, proof.error.recommendation, rebased=rebased, output=output)
-
-
-def _conflict(rebased: RebaseResult, onto: str) -> Landing:
-    names = ", ".join(rebased.conflicts[:10])
-    message = f"It cannot be rebased on {onto}: both sides changed the same lines ({names})."
-    return _not_landed(CONFLICT, message, rebased=rebased)
 
 
 def _failed(error: Exception) -> Landing:

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -418,13 +418,12 @@ class FileShipping:
             return artifacts, ()
         shipping = asyncio.ensure_future(off_loop(shipment.ship, artifacts, work.own_workspace))
         await asyncio.wait([shipping], timeout=seconds)
-        if not shipping.done():
-            self._continue(self._finish(shipping, shipment, artifacts, work.own_workspace))
+        if not shipping.done() or isinstance(shipping.exception(), Unavailable):
+            task = asyncio.get_running_loop().create_task(self._finish(shipping, shipment, artifacts, work.own_workspace))
+            self._late.add(task)
+            task.add_done_callback(self._late.discard)
             names = list_some([one.path for one in artifacts if shipment.shipped(one.path) is None], NAMES_SHOWN)
-            return artifacts, (f"Still being uploaded by {self._worker}: {names}. Later: remit fetch {session_id}",)
-        if isinstance(error := shipping.exception(), Unavailable):
-            self._continue(self._finish(shipping, shipment, artifacts, work.own_workspace))
-            return artifacts, (f"Its files could not be uploaded yet, and are on {self._worker}: {error.message}",)
+            return artifacts, (f"Files could not be uploaded yet, and are on {self._worker}: {names}. Later: remit fetch {session_id}",)
         found = shipping.result()
         warnings = [f"{path} was not uploaded: {why}." for path, why in found.items()]
         updated = []
@@ -437,11 +436,6 @@ class FileShipping:
                 warnings.append(f"{one.path} changed after it was checked; it was uploaded as it was later.")
             updated.append(replace(one, sha256=file.sha256, size=file.size))
         return tuple(updated), tuple(warnings)
-
-    def _continue(self, upload: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(upload)
-        self._late.add(task)
-        task.add_done_callback(self._late.discard)
 
     async def _finish(
         self, shipping: "asyncio.Future[dict[str, str]]", shipment: Shipment, artifacts: tuple[Artifact, ...], workspace: Workspace | None

@@ -79,10 +79,9 @@ def workspace_status(workspace: Workspace, *, seconds: float = LOOKING_SECONDS) 
     try:
         with open_git(workspace, seconds=seconds) as git:
             seen = _status_with(git, workspace)
-            commit = _whole_branch(git, workspace) if seen.changed else ""
-        if not commit:
-            return seen
-        return replace(seen, is_merged=is_merged(workspace, commit))
+            commit = _commit_of(git, f"refs/heads/{workspace.branch}") if seen.changed else ""
+            is_whole = bool(commit) and git.says("rev-parse", f"{commit}^{{tree}}") == git.says("write-tree")
+        return replace(seen, is_merged=is_merged(workspace, commit)) if is_whole else seen
     except (RemitError, OSError) as error:
         return WorkspaceStatus(doubt=error.message if isinstance(error, RemitError) else f"It could not be inspected: {error}")
 
@@ -91,11 +90,13 @@ def _status_with(git: Git, workspace: Workspace) -> WorkspaceStatus:
     """With the workspace already open."""
     warnings = stage_changes(git)
     changed = _names(git.run("diff", "--cached", "--name-only", "-z", "--no-renames", workspace.base))
+    # Worktrees start without ignored files, so all were created in it.
+    ignored = _names(git.run("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory", "--no-empty-directory"))
     doubt = "git settings that run commands were changed" if git.overrides else " ".join(warnings)
     return WorkspaceStatus(
         changed=changed,
-        ignored=_ignored(git),
-        has_commits=not _is_at_base(git, workspace),
+        ignored=tuple(name for name in ignored if TOOL_FOLDERS.isdisjoint(PurePosixPath(name).parts)),
+        has_commits={_commit_of(git, "HEAD"), _commit_of(git, f"refs/heads/{workspace.branch}")} != {workspace.base},
         is_merged=False if changed else None,
         doubt=doubt,
     )
@@ -105,28 +106,9 @@ def _names(listed: bytes) -> tuple[str, ...]:
     return tuple(os.fsdecode(name) for name in listed.split(b"\0") if name)
 
 
-def _ignored(git: Git) -> tuple[str, ...]:
-    """Ignored files in it: worktrees start without any, so all were created in it."""
-    listed = git.run("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory", "--no-empty-directory")
-    return tuple(name for name in _names(listed) if TOOL_FOLDERS.isdisjoint(PurePosixPath(name).parts))
-
-
-def _is_at_base(git: Git, workspace: Workspace) -> bool:
-    """Whether its branch and its HEAD are still at its base."""
-    for name in ("HEAD", f"refs/heads/{workspace.branch}"):
-        with contextlib.suppress(GitFailed):
-            if git.says("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}") == workspace.base:
-                continue
-        return False
-    return True
-
-
-def _whole_branch(git: Git, workspace: Workspace) -> str:
-    """The last commit of its branch, if it contains everything in the folder."""
+def _commit_of(git: Git, name: str) -> str:
     with contextlib.suppress(GitFailed):
-        tip = git.says("rev-parse", "--verify", "--quiet", f"refs/heads/{workspace.branch}^{{commit}}")
-        if git.says("rev-parse", f"{tip}^{{tree}}") == git.says("write-tree"):
-            return tip
+        return git.says("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
     return ""
 
 
