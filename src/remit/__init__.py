@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from remit.agents.definition import Definition as AgentDefinition
+    from remit.agents.executors import ExecutorDeps
     from remit.agents.function import FunctionAgent, agent
     from remit.agents.proto.v1 import tasks_pb2, tasks_pb2_grpc
     from remit.app import Remit, run
@@ -83,7 +84,7 @@ __all__ = [
     "AgentCrashed", "AgentDefinition", "AgentPort", "AgentSpec", "AppendEvent", "Artifact", "BeginDelegation", "BlockingContext",
     "Board", "BoardState", "Budget", "CallerInfo", "Chunk", "Client", "Clock", "Composition", "Context", "Conversations", "Deadline",
     "Decision", "DelegateError", "DelegateResult", "DelegateTool", "Delegation", "Effect", "Engine", "EngineConfig", "ErrorInfo",
-    "Event", "EventKind", "Evidence", "Failed", "FunctionAgent", "Handle", "HistoryQuery", "InvalidReturn", "Isolation",
+    "Event", "EventKind", "Evidence", "ExecutorDeps", "Failed", "FunctionAgent", "Handle", "HistoryQuery", "InvalidReturn", "Isolation",
     "LifecycleEvent", "LifecycleKind", "Limits", "Lineage", "MemoryStore", "Metadata", "Misused", "NewTask", "Outcome", "Owner",
     "ParallelOptions", "PolicyRequest", "Priority", "Record", "RecordDelegation", "Refused", "Remit", "RemitError", "RemitPlugin",
     "Request", "Return", "ReviewRequest", "SaveCheckpoint",
@@ -107,6 +108,7 @@ _PUBLIC = {
     "remit.core.agents": "AgentSpec Isolation",
     "remit.core.states": "Priority State",
     "remit.agents.definition": "Definition=AgentDefinition",
+    "remit.agents.executors": "ExecutorDeps",
     "remit.agents.function": "agent FunctionAgent",
     "remit.agents.proto.v1": "tasks_pb2 tasks_pb2_grpc",
     "remit.app": "Remit run",

@@ -22,6 +22,7 @@ from remit.core.choice import By
 from remit.core.errors import Misused
 from remit.core.parameters import named_parameters
 from remit.core.policy import Effect
+from remit.system.packages import offered
 
 
 class Kind(StrEnum):
@@ -51,6 +52,8 @@ REMOVED_KINDS = {
     "grpc": 'kind = "grpc" was removed: reach another remit by a2a = "https://…", or let the other side register with `remit serve`',
 }
 """Kinds of earlier versions, and what replaces them."""
+EXECUTORS_GROUP = "remit.executors"
+"""Entry points of packages that add kinds of agents."""
 
 
 class PromptBy(StrEnum):
@@ -120,9 +123,12 @@ def _known_requirements(requires: Words) -> Words:
 def _known_kind(kind: Any) -> Any:
     if kind is None or kind in tuple(Kind):
         return kind and Kind(kind)
-    close = difflib.get_close_matches(str(kind), tuple(Kind), n=1)
-    hint = f" (did you mean {close[0]}?)" if close else f"; there are {', '.join(Kind)}"
-    raise ValueError(REMOVED_KINDS.get(str(kind), f"unknown kind {kind!r:.60}{hint}"))
+    added = [entry.name for entry in offered(EXECUTORS_GROUP)]
+    if kind not in added:
+        known = (*map(str, Kind), *added)
+        close = difflib.get_close_matches(str(kind), known, n=1)
+        raise ValueError(f"unknown kind {kind!r:.60}" + (f" (did you mean {close[0]}?)" if close else f"; there are {', '.join(known)}"))
+    return kind
 
 
 def _known_signal(name: str) -> str:
@@ -234,7 +240,7 @@ class DefinitionTable(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
-    kind: Annotated[Kind | None, BeforeValidator(_known_kind)] = None
+    kind: Annotated[Kind | str | None, BeforeValidator(_known_kind)] = None
     description: Text = ""
     command: CommandLine | None = None
     prompt: PromptBy = PromptBy.STDIN
@@ -282,7 +288,7 @@ class DefinitionTable(BaseModel):
     requires: Annotated[Names, AfterValidator(_known_requirements)] = ()
 
     @property
-    def meant_kind(self) -> Kind:
+    def meant_kind(self) -> Kind | str:
         if self.kind is not None:
             return self.kind
         named = (Kind.GROUP, Kind.MCP, *REMOTE_KINDS, Kind.COMMAND)
@@ -346,7 +352,9 @@ class DefinitionTable(BaseModel):
 
     @property
     def parameters_schema(self) -> dict[str, Any]:
-        """A task as text; for a command its placeholders; for a remote agent its own declaration."""
+        """A task as text; for a command its placeholders; for a remote agent and a kind of a package its own declaration."""
+        if not isinstance(self.meant_kind, Kind):
+            return _schema_of_package(self.meant_kind)
         if self.meant_kind in (*REMOTE_KINDS, Kind.GROUP, Kind.MCP):
             return self.parameters or {"type": "object", "properties": {}, "additionalProperties": True}
         named = parameters_in(self.words) if self.meant_kind is Kind.COMMAND else ()
@@ -357,6 +365,19 @@ class DefinitionTable(BaseModel):
         filled_in = {name: {"description": f"Replaces {{{name}}} in its command."} for name in named if name != "task"}
         required = [*(["task"] if is_prompted or "task" in named else []), *filled_in]
         return {**PROMPT_SCHEMA, "properties": {**PROMPT_SCHEMA["properties"], **filled_in}, "required": required}
+
+
+def packaged_kind(kind: str) -> Any:
+    """The executor of a kind that a package adds: called with a `Definition` and `ExecutorDeps`, gives an `AgentPort`."""
+    return next(entry for entry in offered(EXECUTORS_GROUP) if entry.name == kind).load()
+
+
+def _schema_of_package(kind: str) -> dict[str, Any]:
+    try:
+        schema: dict[str, Any] = getattr(packaged_kind(kind), "parameters_schema", PROMPT_SCHEMA)
+    except Exception:  # noqa: BLE001 - code of a package; the directory reports its fault when it makes the executor
+        return PROMPT_SCHEMA
+    return schema
 
 
 def _faults_of(error: ValidationError) -> list[str]:
@@ -410,7 +431,7 @@ class Definition(DefinitionTable):
     """A validated declaration: the keys of the table (docs/reference/agents.md explains them), and what follows from them."""
 
     spec: AgentSpec
-    kind: Kind
+    kind: Kind | str
     command: tuple[str, ...] = ()
     model: str | None = None  # type: ignore[assignment]
     """Model of a coding agent."""

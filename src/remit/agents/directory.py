@@ -264,6 +264,8 @@ class Directory:
                 self._definitions[definition.name] = definition
             except (RemitError, ImportError) as error:
                 problems.append(f"{definition.spec.source}: {error}")
+            except Exception as error:  # noqa: BLE001 - code of a package that adds a kind must not affect the other agents
+                problems.append(fault_in(f"{definition.spec.source}: kind {definition.kind}", error))
         self._declared_problems = tuple(problems)
 
     def _with_tools(

@@ -1,11 +1,12 @@
 """Executors: gives a function the executor of its isolation, and a definition the executor of its kind.
 
 The executors of definitions are named like entry points, `module:class`, and imported when an agent of the kind is declared. Each is called
-with the `Definition` and `ExecutorDeps` and returns an `AgentPort`. To add a kind: declare it in `definition.Kind`, and its executor in
-`EXECUTORS`."""
+with the `Definition` and `ExecutorDeps` and returns an `AgentPort`. An installed package adds a kind with an entry point of the group
+`remit.executors`, whose name is the kind. To add a built-in kind: declare it in `definition.Kind` and enter its executor in `EXECUTORS`."""
 
 import asyncio
 import importlib
+import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -48,6 +49,9 @@ _OURS = "remit.builtin."
 """Modules whose functions may use the models of the Remit process."""
 _KEYED = ("worker.web_search",)
 """Built-in agents that need keys from the environment: providers of web searches."""
+
+
+log = logging.getLogger(__name__)
 
 
 class ExecutorDeps:
@@ -183,17 +187,32 @@ class Executors:
             self._deps.processes.warm_up(tuple(self._targets))
 
     async def close(self) -> None:
-        closing = [asyncio.ensure_future(executor.close()) for executor in self._made if hasattr(executor, "close")]
+        closing = {asyncio.ensure_future(_close(executor)): executor.spec.name for executor in self._made if hasattr(executor, "close")}
         if closing:
             _, late = await asyncio.wait(closing, timeout=CLOSE_SECONDS)
             for task in late:
                 task.cancel()
+                log.warning("The agent %s did not close within %g s.", closing[task], CLOSE_SECONDS)
         for name in ("mcp_servers", "processes", "models"):
             if (made := self._deps.made(name)) is not None:
                 await made.close()
 
 
+async def _close(executor: Any) -> None:
+    """An executor of a package may raise: everything else must be closed nevertheless."""
+    try:
+        await executor.close()
+    except Exception:
+        log.exception("The agent %s could not be closed.", executor.spec.name)
+
+
 def _executor_of(kind: str) -> "Callable[[Definition, ExecutorDeps], Any]":
-    module, _, name = EXECUTORS[kind].partition(":")
+    place = EXECUTORS.get(kind)
+    if place is None:
+        from remit.agents.definition import packaged_kind
+
+        found: Callable[[Definition, ExecutorDeps], Any] = packaged_kind(kind)
+        return found
+    module, _, name = place.partition(":")
     made: Callable[[Definition, ExecutorDeps], Any] = getattr(importlib.import_module(module), name)
     return made
