@@ -1,8 +1,8 @@
 """Runs inside the sandbox, before the code and beside it. The keeper drops its rights, starts the code in its own process, monitors the
 resources of all its processes, ends them, and returns their files.
 
-Python code runs in a fork of this interpreter. `wire` compiles this module and sends it in, since the package is not visible inside, so it
-imports only a small part of the standard library: every run pays for each import. The keeper reports in lines on a pipe (see `wire`). End
+Python code runs in a fork of this interpreter. `boxes` compiles this module and sends it in, since the package is not visible inside, so it
+imports only a small part of the standard library: every run pays for each import. The keeper reports in lines on a pipe (see `run`). End
 of file on its standard input means that the caller is gone."""
 
 from __future__ import annotations
