@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -147,7 +147,6 @@ Hear = Callable[[str, bytes], None]
 async def run(job: Job, offer: Offer, *, hear: Hear, out: Path) -> RunResult:
     """The files that it left are in `out` afterwards. Raises `Unavailable` if no sandbox could be created."""
     script, program = recipes.script_and_program(job.language, job.code, job.limits)
-    script = _script_name(script, job.files)
     files = [*((name, content) for name, content in job.files.items()), (script, job.code.encode("utf-8", "surrogatepass"))]
     _check(files, job)
     async with contextlib.AsyncExitStack() as stack:
@@ -176,11 +175,12 @@ async def run(job: Job, offer: Offer, *, hear: Hear, out: Path) -> RunResult:
 
 
 def _check(files: list[tuple[str, bytes]], job: Job) -> None:
-    names = {name for name, _ in files}
+    names = [name for name, _ in files]
     for name in names:
         above = {str(folder) for folder in PurePosixPath(name).parents}
-        if not is_plain(name) or above & names:
-            raise Misused(f"{name!r} cannot be taken in.", advice="Name files below the work folder; a file cannot contain another.")
+        if not is_plain(name) or not above.isdisjoint(names) or names.count(name) > 1:
+            advice = f"Name files below the work folder, other than {names[-1]}; a file cannot contain another."
+            raise Misused(f"{name!r} cannot be taken in.", advice=advice)
     if sum(len(content) for _, content in files) > job.limits.disk_bytes:
         raise Misused("The files to take in are larger than the disk of the sandbox.", advice="Take in less, or give it a larger disk.")
 
@@ -430,10 +430,3 @@ async def _output_pipe(uid: int) -> AsyncIterator[tuple[IO[bytes], asyncio.Strea
             yield theirs, reader
         finally:
             transport.close()
-
-
-def _script_name(wanted: str, taken: Mapping[str, bytes]) -> str:
-    stem, dot, ending = wanted.partition(".")
-    names = (wanted, *(f"{stem}_{number}{dot}{ending}" for number in range(1, len(taken) + 2)))
-    first = {name.partition("/")[0] for name in taken}
-    return next(name for name in names if name not in first)
