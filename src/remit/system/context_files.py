@@ -38,7 +38,7 @@ def context_files(root_dir: Path, level: int, language: str, limit_bytes: int = 
             with os.fdopen(open_regular(path.resolve()), "rb") as file:
                 content = file.read(limit_bytes + 1)
                 text = f"--- {name}\n{content.decode('utf-8').rstrip() if len(content) <= limit_bytes else ''}\n"
-                size = max(len(text.encode()), os.fstat(file.fileno()).st_size)
+                size = len(text.encode()) + (0 if len(content) <= limit_bytes else os.fstat(file.fileno()).st_size)
         except (OSError, ValueError) as error:
             warnings.append(f"Context file {name} was left out: {error}.")
             continue
