@@ -5,6 +5,7 @@ Both create a `Box`; `run` starts it. Runs nothing."""
 import contextlib
 import marshal
 import os
+import shutil
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -130,7 +131,8 @@ async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
             "mounts": [],
             "own_folders": [str(workspace), str(temporary)],
             "box": str(folder),
-            "reserve": _reserve(folder),
+            # Bytes that must stay free on its disk: usage is monitored, and something may be missed.
+            "reserve": min(_RESERVE_BYTES, shutil.disk_usage(folder).free // 4),
             "keep": opened,
             "rules": [*rules, *((name, landlock.DEVICE) for name in _DEVICES)],
             "filter": seccomp.program(wanted),
@@ -276,12 +278,6 @@ def _parent_for(uid: int) -> str:
     """A folder that the user of the code can reach."""
     usual = tempfile.gettempdir()
     return usual if not uid or _is_reachable(Path(usual)) else "/tmp"
-
-
-def _reserve(folder: Path) -> int:
-    """Bytes that must stay free on its disk: usage is monitored, and something may be missed."""
-    room = os.statvfs(folder)
-    return min(_RESERVE_BYTES, room.f_bavail * room.f_frsize // 4)
 
 
 def _is_reachable(path: Path) -> bool:

@@ -80,13 +80,10 @@ def script_and_program(language: str, code: str, limits: Limits) -> tuple[str, l
                 advice="Install Node from your distribution (apt install nodejs) or https://nodejs.org, so that `node` is on PATH.",
             )
         heap = f"--max-old-space-size={max(16, limits.memory_bytes // MEBIBYTE)}"
-        return "main.mjs" if _is_module(code) else "main.js", [str(node()), heap]
+        # One that imports or exports is a module; older versions of Node decide by the file name.
+        is_module = any(line.startswith(("import ", "import{", "export ", "export{", "await ")) for line in code.splitlines())
+        return "main.mjs" if is_module else "main.js", [str(node()), heap]
     return "main.sh", [shutil.which("bash", path=os.defpath + ":/usr/bin:/bin") or "/bin/sh"]
-
-
-def _is_module(code: str) -> bool:
-    """JavaScript that imports or exports is a module; older versions of Node decide by the file name."""
-    return any(line.startswith(("import ", "import{", "export ", "export{", "await ")) for line in code.splitlines())
 
 
 @cache
