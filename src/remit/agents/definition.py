@@ -30,6 +30,8 @@ class Kind(StrEnum):
 
     COMMAND = "command"
     """Any command: prompt in, text out."""
+    ACP = "acp"
+    """A command that speaks the Agent Client Protocol on its standard input and output."""
     CLAUDE = "claude"
     CODEX = "codex"
     OPENCODE = "opencode"
@@ -47,8 +49,6 @@ class Kind(StrEnum):
 
 REMOTE_KINDS = (Kind.A2A,)
 REMOVED_KINDS = {
-    "acp": 'kind = "acp" was removed: use kind = "claude", "codex" or "opencode"; for any other agent a command that takes the prompt, '
-    'e.g. command = ["gemini", "--prompt", "{prompt}"]',
     "grpc": 'kind = "grpc" was removed: reach another remit by a2a = "https://…", or let the other side register with `remit serve`',
 }
 """Kinds of earlier versions, and what replaces them."""
@@ -123,8 +123,6 @@ def _known_requirements(requires: Words) -> Words:
 def _known_kind(kind: Any) -> Any:
     if kind is None or kind in tuple(Kind):
         return kind and Kind(kind)
-    if kind in REMOVED_KINDS:
-        raise ValueError(REMOVED_KINDS[kind])
     added = [entry.name for entry in offered(EXECUTORS_GROUP)]
     if kind not in added:
         known = (*map(str, Kind), *added)
@@ -189,6 +187,7 @@ _NOT_OF: Mapping[str, tuple[str, ...]] = {
     Kind.GROUP: (*_INSTRUCTED, *MODELS_ALONE, *_OF_REMOTES, "mcp", "workspace", "effects", "cache"),
     Kind.MODEL: (*_STARTED, *_OF_GROUPS, *_OF_REMOTES, "mcp"),
     Kind.PROFILE: (*_OF_GROUPS, *_OF_REMOTES, "mcp"),
+    Kind.ACP: (*MODELS_ALONE, *_OF_GROUPS, *_OF_REMOTES, "mcp", "model"),
     **dict.fromkeys(REMOTE_KINDS, (*_INSTRUCTED, *MODELS_ALONE, *_OF_GROUPS, "mcp")),
 }
 """Keys that a kind has no use for; of a kind that is not listed here those of `_NOT_OF_PROGRAMS`."""
@@ -318,7 +317,7 @@ class DefinitionTable(BaseModel):
             yield 'kind = "mcp" needs mcp = {command = […]} or mcp = {url = "…"}'
         if kind in REMOTE_KINDS and getattr(self, kind) is None:
             yield f'kind = "{kind}" needs its address: {kind} = "…"'
-        if kind is Kind.COMMAND and not self.command:
+        if kind in (Kind.COMMAND, Kind.ACP) and not self.command:
             yield f'kind = "{kind}" needs a command'
         if kind is Kind.GROUP and (not self.group or len(set(self.group)) != len(self.group)):
             yield "group: name its members, each once"
@@ -422,8 +421,8 @@ class Declaration:
     tools: tuple[str, ...] | None = None
     """Tools of its executor that it keeps; None: all."""
     without: tuple[str, ...] = ()
-    lines: Mapping[str, int] | None = None
-    """The line of each key, for an agent with its own file."""
+    is_file: bool = False
+    """Whether it has a file of its own, and is not a table of the settings."""
     is_guest: bool = False
     """Whether it is a file of another tool, which cannot extend the rights of its executor."""
 

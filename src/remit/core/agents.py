@@ -121,7 +121,7 @@ class AgentSpec:
     """With workspace `worktree`: its changes are merged into the project when it completes; "queue": by the merge queue, if the merged tree
     is accepted."""
     kind: str = "function"
-    """How it is executed: function, command, claude, codex, opencode, model, or a profile on one of them."""
+    """How it is executed: function, command, acp, claude, codex, opencode, model, or a profile on one of them."""
     output_schema: Mapping[str, Any] | None = None
     """JSON schema of the data in a `completed` return; None: any data."""
     languages: tuple[str, ...] = ()

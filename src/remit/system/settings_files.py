@@ -43,7 +43,7 @@ ALIASES: Mapping[Key, Key] = {("serve", "doors"): ("serve", "apis")}
 """Other names of settings."""
 REMOVED: Mapping[Key, str] = {
     ("signals", "content"): "spans carry no parameters and results; `remit show SESSION` has them",
-    ("signals", "metric_seconds"): "metrics are scraped from `/metrics` of `remit serve`",
+    ("signals", "metric_seconds"): "set OTEL_METRIC_EXPORT_INTERVAL (milliseconds)",
     ("serve", "client_ca"): "let a reverse proxy verify client certificates, and give each caller a token (`remit token new`)",
     **dict.fromkeys((("serve", "tls_certificate"), ("serve", "tls_key")), "let a reverse proxy terminate TLS, and set serve.behind_proxy"),
     **dict.fromkeys(

@@ -23,7 +23,7 @@ def faults(**table: Any) -> str:
         ({"command": "x", "hand_in": "TERM"}, "is not a signal; write e.g. SIGTERM"),
         ({"command": "x", "isolation": "thread"}, "it is always process here"),
         ({"command": "x", "merge": True}, 'merge needs workspace = "worktree"'),
-        ({"kind": "acp"}, 'kind = "acp" was removed: use kind = "claude"'),
+        ({"kind": "acp"}, 'kind = "acp" needs a command'),
         ({"command": "x", "timeout": -1}, "timeout: Input should be greater than 0"),
         ({"command": "x", "timeout": True}, "timeout: write a number, not true or false"),
         ({"kind": "model", "temperature": True}, "temperature: write a number, not true or false"),
