@@ -17,7 +17,7 @@ from bench.speed import timed_sequence
 from remit import Remit, Settings
 from remit.runtime.verify import AcceptanceSite, run_acceptance
 from remit.system.sandbox import recipes
-from remit.system.sandbox.bubblewrap import command
+from remit.system.sandbox.bubblewrap import box_profile, enclose
 from remit.system.sandbox.probe import probe
 from remit.system.sandbox.recipes import Limits
 
@@ -33,7 +33,7 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
     offer = probe()
     if offer.bubblewrap is None or offer.fault:
         return [Figure(section="sandbox", what="no bubblewrap works here", measured="not measured")]
-    argv = command(offer.bubblewrap, Limits(), locks_namespaces=offer.locks_namespaces)
+    argv = enclose(offer.bubblewrap, box_profile(Limits()), {}, locks_namespaces=offer.locks_namespaces, has_keeper=True)
     argv += [str(recipes.python().program), "-I", "-S", "-B", "-X", "utf8", "-c", "pass"]
 
     async def bare() -> None:

@@ -1,4 +1,4 @@
-"""An OpenTelemetry collector on loopback: receives OTLP over HTTP and stores spans."""
+"""An OpenTelemetry collector on loopback: receives OTLP over HTTP and stores spans and metrics."""
 
 import gzip
 import threading
@@ -15,6 +15,8 @@ class Collected:
     spans: list[Any] = field(default_factory=list)
     """`opentelemetry.proto.trace.v1.Span`, in order of arrival."""
     resources: list[dict[str, Any]] = field(default_factory=list)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    """The latest metric of each name."""
 
     def span(self, name: str) -> Any:
         (found,) = [span for span in self.spans if span.name == name]
@@ -33,6 +35,7 @@ def _value(value: Any) -> Any:
 
 @contextmanager
 def collecting() -> Iterator[Collected]:
+    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
     kept = Collected()
@@ -48,7 +51,9 @@ def collecting() -> Iterator[Collected]:
                 for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
                     kept.resources.append(attributes(resource.resource))
                     kept.spans.extend(span for scope in resource.scope_spans for span in scope.spans)
-            self.send_response(200 if self.path == "/v1/traces" else 404)
+            for sent in ExportMetricsServiceRequest.FromString(body).resource_metrics if self.path == "/v1/metrics" else ():
+                kept.metrics.update({metric.name: metric for scope in sent.scope_metrics for metric in scope.metrics})
+            self.send_response(200 if self.path in ("/v1/traces", "/v1/metrics") else 404)
             self.send_header("Content-Length", "0")
             self.end_headers()
 

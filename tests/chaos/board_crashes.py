@@ -1,16 +1,11 @@
-"""Helper of `test_board_kill9.py`: changes the board in forks that kill themselves at a given call.
+"""A process that changes the board at argv[2] by the function argv[1] and kills itself before its argv[3]-th call of the system.
 
-    python board_crashes.py [--no-exchange]
-
-Reads lines of JSON, `{"work": …, "number": …, "root": …}`, and answers each with whether the fork was killed. The parent process loads
-only the board: a test process has threads of libraries, and a lock that such a thread owns stays locked in a fork.
+With a fourth argument, names cannot be exchanged on its disk.
 """
 
-import json
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -56,30 +51,6 @@ def die_when_committed(root: Path) -> None:
     change(root)
 
 
-WORKS: dict[str, Callable[[Path], None]] = {work.__name__: work for work in (change, finish, die_when_committed)}
-
-
-def was_killed(number: int, work: Callable[[], None]) -> bool:
-    """Run `work` in a child that kills itself before its `number`-th call. Return whether it was killed."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            count_calls(number)
-            work()
-            code = 0
-        except BaseException:  # noqa: BLE001 - the forked child must never continue as the parent
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    _, ended = os.waitpid(child, 0)
-    if os.WIFSIGNALED(ended):
-        assert os.WTERMSIG(ended) == signal.SIGKILL
-        return True
-    assert os.WEXITSTATUS(ended) == 0
-    return False
-
-
 def count_calls(number: int) -> None:
     left = [number]
 
@@ -98,16 +69,13 @@ def count_calls(number: int) -> None:
     edits.name_new = counted(edits.name_new)
 
 
-def main() -> None:
+def main(work: str, root: str, number: str, *options: str) -> None:
     os.fsync = lambda descriptor: None  # killing a process loses no written data, so syncing is not needed
-    if "--no-exchange" in sys.argv:
+    if options:
         edits.exchange = lambda one, other: False
-    for line in sys.stdin:
-        asked = json.loads(line)
-        root = Path(asked["root"])
-        killed = was_killed(asked["number"], lambda root=root, work=WORKS[asked["work"]]: work(root))  # type: ignore[misc]
-        print(json.dumps(killed), flush=True)
+    count_calls(int(number))
+    {"change": change, "finish": finish, "die_when_committed": die_when_committed}[work](Path(root))
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -1,19 +1,17 @@
 """Kill a process that changes the board at each of its write calls: the change is applied completely or not at all."""
 
-import json
 import os
 import shutil
-import subprocess
-import sys
+import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 
 import board_crashes
 import pytest
-from board_crashes import PLAN, change, die_when_committed, finish
+from board_crashes import PLAN, finish
 
+from forking import run
 from remit import Board, Task
 from remit import BoardState as State
 from remit import TaskStatus as Status
@@ -56,27 +54,11 @@ def begin(root: Path) -> None:
     board.todo_path.write_text(board.todo_path.read_text().replace("The second.", "The second, by hand."))
 
 
-class Crasher:
-    """Runs changes in processes that are killed."""
-
-    def __init__(self, *options: str) -> None:
-        command = [sys.executable, str(Path(board_crashes.__file__)), *options]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-    def kills(self, work: Callable[[Path], None], root: Path, number: int) -> bool:
-        """Run `work` and kill it before its `number`-th call. Return False if it ended earlier."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps({"work": work.__name__, "number": number, "root": str(root)}) + "\n")
-        self.process.stdin.flush()
-        return bool(json.loads(self.process.stdout.readline()))
+def is_killed(work: str, root: Path, number: int, *options: str) -> bool:
+    """Run this work of `board_crashes` and kill it before its `number`-th call; False if it ended earlier."""
+    done = run([board_crashes.__file__, work, str(root), str(number), *options], root.parent)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.returncode != 0
 
 
 def crashes(folder: Path, *options: str) -> Iterator[Path]:
@@ -84,16 +66,15 @@ def crashes(folder: Path, *options: str) -> Iterator[Path]:
     template = folder / "template"
     template.mkdir()
     begin(template)
-    with Crasher(*options) as crasher:
-        for number in range(1, MOST_CALLS, STEP):
-            root = folder / str(number)
-            shutil.copytree(template, root)
-            crashed = crasher.kills(change, root, number)
-            yield root
-            shutil.rmtree(root)
-            if not crashed:
-                assert number > 25, "the child is not killed at its write calls"
-                return
+    for number in range(1, MOST_CALLS, STEP):
+        root = folder / str(number)
+        shutil.copytree(template, root)
+        crashed = is_killed("change", root, number, *options)
+        yield root
+        shutil.rmtree(root)
+        if not crashed:
+            assert number > 25, "the child is not killed at its write calls"
+            return
     raise AssertionError("the change never ended")
 
 
@@ -152,18 +133,17 @@ def test_recovery_of_a_change_survives_kill_at_any_call(folder: Path) -> None:
     template = folder / "template"
     template.mkdir()
     begin(template)
-    with Crasher() as crasher:
-        assert crasher.kills(die_when_committed, template, -1)
-        for number in range(1, MOST_CALLS, STEP):
-            root = folder / str(number)
-            shutil.copytree(template, root)
-            crashed = crasher.kills(finish, root, number)
-            assert is_made(Board(root).look().state)
-            finish(root)
-            agrees(root, made=True)
-            shutil.rmtree(root)
-            if not crashed:
-                return
+    assert is_killed("die_when_committed", template, -1)
+    for number in range(1, MOST_CALLS, STEP):
+        root = folder / str(number)
+        shutil.copytree(template, root)
+        crashed = is_killed("finish", root, number)
+        assert is_made(Board(root).look().state)
+        finish(root)
+        agrees(root, made=True)
+        shutil.rmtree(root)
+        if not crashed:
+            return
     raise AssertionError("the change never ended")
 
 

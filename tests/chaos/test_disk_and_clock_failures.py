@@ -1,4 +1,4 @@
-"""Full disk, damaged database, clock jumps and invalid calls: a clear error with advice, and no data loss."""
+"""Full disk and clock jumps: a clear error with advice, and no data loss."""
 
 import asyncio
 import time
@@ -8,14 +8,10 @@ from typing import Any
 import pytest
 
 from remit import (
-    Misused,
     Remit,
-    RemitError,
-    SqliteStore,
     State,
     StopReason,
     Unavailable,
-    agent,
 )
 from remit.testing import Scripted, answer, hang, wait
 from support.clocks import JumpingClock
@@ -84,25 +80,6 @@ async def test_outcome_unwritten_at_close_is_settled_by_the_next_process(tmp_pat
         assert record.state.is_settled, "its process is alive, so no other process settles it"
 
 
-async def test_database_damaged_while_open_is_reported(tmp_path: Path) -> None:
-    async with Remit.open(tmp_path, agents=[Scripted("worker")]) as remit:
-        await remit.delegate("worker")
-        assert isinstance(remit.store, SqliteStore)
-        path = tmp_path / ".remit" / "remit.db"
-        path.rename(path.with_suffix(".gone"))
-        await asyncio.sleep(1.1)  # `SqliteStore` checks the file about once a second
-        with pytest.raises(Unavailable, match="deleted or replaced"):
-            await asyncio.wait_for(_until_it_fails(remit), 5)
-        path.with_suffix(".gone").rename(path)
-        assert (await remit.delegate("worker")).ok
-
-
-async def _until_it_fails(remit: Remit) -> None:
-    while True:
-        await remit.delegate("worker")
-        await asyncio.sleep(0.01)
-
-
 # ---- the clock
 
 
@@ -137,31 +114,3 @@ async def test_recovered_work_ends_in_time_when_the_clock_was_set_back(tmp_path:
         async with Remit.open(tmp_path, agents=[worker], clock=clock.as_clock()) as second:
             assert second.recovered.is_empty, "the first process is alive regardless of the clock"
         assert (await handle.result()).stop_reason is StopReason.DEADLINE
-
-
-# ---- caller mistakes
-
-
-async def test_caller_mistakes_raise_errors_with_advice(tmp_path: Path) -> None:
-    remit = Remit.open(tmp_path, agents=[Scripted("worker")])
-    with pytest.raises(Misused, match="not open"):
-        await remit.delegate("worker")
-    for folder, settings, word in ((tmp_path / "nowhere", {}, "no folder"), (tmp_path, {"slots_totl": 3}, "slots_totl")):
-        with pytest.raises(RemitError, match=word) as wrong:
-            Remit.open(folder, settings=settings)
-        assert wrong.value.advice
-    async with remit:
-        for mistake, word in (
-            (remit.__aenter__(), "open already"),
-            (remit.delegate(""), "named by a string"),
-            (remit.describe("sess_1766700000_zzzzzz"), "no delegation"),
-            (remit.history(status="nonsense"), "nonsense"),
-        ):
-            with pytest.raises(Misused, match=word) as caught:
-                await mistake
-            assert caught.value.advice
-        with pytest.raises(Misused, match="Two agents"):
-            remit.register(agent("worker")(_another))
-
-
-async def _another() -> None: ...

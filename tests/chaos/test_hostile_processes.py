@@ -33,8 +33,6 @@ ANSWERS = {
 CRASHES = {
     "exit-in-the-middle.process": "exit code 3",
     "exit-politely.process": "exit code 3",
-    "exit-politely-async.process": "exit code 3",
-    "kill-itself.process": "signal 9",
     "kill-supervisor.process": "supervisor",
     "garbage-on-the-pipe.process": "invalid message",
 }

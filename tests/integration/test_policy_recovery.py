@@ -60,12 +60,6 @@ def test_delegation_with_unrecorded_secrets_is_settled_with_the_reason(project: 
     assert (project / "ran.txt").read_text() == "hush-hush-99|\n"
 
 
-def test_delegation_without_secrets_is_run_again(project: Path) -> None:
-    run_and_kill(project, "note=hello")
-    assert recovered(project)["status"] == "completed"
-    assert (project / "ran.txt").read_text() == "|hello\n" * 2
-
-
 def test_policy_is_evaluated_again_on_recovery(project: Path) -> None:
     run_and_kill(project, "note=hello")
     (project / ".remit" / "policy.cedar").write_text(ASKS)

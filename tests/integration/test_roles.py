@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from cli_project import remit as run_remit
 
-from remit import Board, DelegateTool, Misused, Remit, Return, check_return
+from remit import Board, Misused, Remit, Return, check_return
 from support.cli import typed
 
 roles = typed("roles")
@@ -117,16 +117,6 @@ async def test_role_written_to_a_file_is_used(project: Path) -> None:
     clerk = {"agents": {"clerk": {"command": ["tee", "prompt.txt"], "answers": "value"}}, "roles": {"planner": "clerk"}}
     await delegate_command(project, "/plan", settings=clerk)
     assert (project / "prompt.txt").read_text().startswith("You rhyme the plan")
-
-
-async def test_target_and_role_may_have_the_same_name(project: Path) -> None:
-    async with Remit.open(project) as remit:
-        tool = DelegateTool(remit)
-        listed = tool.schema()["inputSchema"]["properties"]["target"]["enum"]
-        assert {"researcher", "worker", "planner"} <= set(listed)
-        both = {"target": "researcher", "operation": "deep_research", "parameters": {"query": "timeouts of the fetcher"}}
-        found = await tool.call(both)
-        assert (found.success, found.to_dict()["metadata"]["operation"]) == (True, "deep_research")
 
 
 async def test_task_is_numbered_and_not_carried_out(tmp_path: Path) -> None:

@@ -44,30 +44,14 @@ async def ask(models: ScriptedModels, api: Api, text: str = "Do it.", **asked: A
     return await asyncio.to_thread(post, models.base_url + PATHS[api], body(api, text, **asked))
 
 
-def events(stream: str) -> list[dict[str, Any]]:
-    """The data of each event; the name of an event equals the type in its data."""
-    found = []
-    for block in stream.strip().split("\n\n"):
-        lines = dict(line.split(": ", 1) for line in block.splitlines())
-        data: dict[str, Any] = {"type": "[DONE]"} if lines["data"] == "[DONE]" else json.loads(lines["data"])
-        assert lines.get("event", data.get("type")) == data.get("type")
-        found.append(data)
-    return found
-
-
 async def test_tool_call_has_the_full_tool_name_in_each_api() -> None:
+    """Clients of the providers read the streams in `test_model_requests`."""
     async with ScriptedModels([[Say("I hand it on."), Call("delegate", task="read")]]) as models:
         streams = {api: (await ask(models, api, f"Do it by {api}.", stream=True))[2] for api in APIS}
-    block = next(event for event in events(streams[Api.ANTHROPIC]) if event["type"] == "content_block_start" and event["index"] == 1)
-    assert (block["content_block"]["type"], block["content_block"]["name"]) == ("tool_use", "mcp__remit__delegate")
-    pieces = [event["delta"].get("partial_json", "") for event in events(streams[Api.ANTHROPIC]) if event["type"] == "content_block_delta"]
-    assert json.loads("".join(pieces)) == {"task": "read"}
-    assert events(streams[Api.ANTHROPIC])[-2]["delta"]["stop_reason"] == "tool_use"
+    assert '"type":"tool_use","id":"toolu_call_00001_0","name":"mcp__remit__delegate"' in streams[Api.ANTHROPIC]
     assert '"name":"remit_delegate"' in streams[Api.CHAT]
-    assert '"finish_reason":"tool_calls"' in streams[Api.CHAT]
-    item = events(streams[Api.RESPONSES])[-1]["response"]["output"][1]
-    assert (item["type"], item["namespace"], item["name"]) == ("function_call", "mcp__remit", "delegate")
-    assert json.loads(item["arguments"]) == {"task": "read"}
+    item = json.loads(streams[Api.RESPONSES].strip().rpartition("data: ")[2])["response"]["output"][1]
+    assert (item["namespace"], item["name"], json.loads(item["arguments"])) == ("mcp__remit", "delegate", {"task": "read"})
 
 
 async def test_script_is_chosen_by_prompt_or_function() -> None:

@@ -68,24 +68,13 @@ def test_start_screen_has_the_next_commands_for_the_project(project: Path, varia
         assert cli.run(*words, cwd=project, env=variables).code == 0
     used = ['remit delegate codex "…"', 'remit ask "…"', "remit status", "remit show", "remit agents", "remit doctor"]
     assert commands_shown(project, variables) == used
+    shown = cli.run("show", "--json", cwd=project, env=variables).json()
+    assert shown["delegation"]["agent"] == "worker.list_files", "without an argument it is the last delegation"
     (project / "remit.toml").write_text('[agents.hostile]\nkind = "claude"\n')
     changed = commands_shown(project, variables)
     assert changed[:2] == ["remit trust", "remit delegate worker.list_files"], "an agent that is not approved is not listed"
-
-
-def test_start_screen_reports_invalid_settings(project: Path, variables: dict[str, str]) -> None:
     (project / "remit.toml").write_text("[x")
-    shown = cli.run(cwd=project, env=variables)
-    assert "remit.toml is not valid TOML" in shown.stdout
-    assert "remit doctor" in shown.stdout
-
-
-def test_show_without_an_argument_shows_the_last_delegation(project: Path) -> None:
-    assert "nothing has been delegated here yet" in cli.run("show", cwd=project).stderr
-    for path in ("one.txt", "two.txt"):
-        (project / path).write_text("text")
-        cli.run("delegate", "worker.read_file", f"path={path}", cwd=project)
-    assert cli.run_json("show", cwd=project)["delegation"]["parameters"] == {"path": "two.txt"}
+    assert "remit.toml is not valid TOML" in cli.run(cwd=project, env=variables).stdout
 
 
 def test_init_shows_the_change_and_writes_it_only_after_a_yes(project: Path, variables: dict[str, str]) -> None:
@@ -130,13 +119,17 @@ def test_init_adds_only_missing_agents(project: Path, variables: dict[str, str],
     assert cli.run("trust", cwd=project, env=variables).code == 0
 
 
-def test_init_does_not_approve_agents_of_a_clone(project: Path, variables: dict[str, str]) -> None:
+def test_init_does_not_approve_agents_of_a_clone_or_change_a_file_that_it_cannot_extend(project: Path, variables: dict[str, str]) -> None:
     (project / "remit.toml").write_text('[agents.hostile]\nkind = "command"\ncommand = ["sh", "-c", "touch pwned"]\n')
     done = cli.run("init", "--yes", cwd=project, env=variables)
     assert done.stdout.endswith("It has lines that are not approved yet.\nNext: remit trust\n")
     assert "hostile" in cli.run("trust", cwd=project, env=variables).stdout
     assert cli.run("delegate", "hostile", cwd=project, env=variables).code == 5
     assert not (project / "pwned").exists()
+    inline = 'agents = {claude = {kind = "claude"}}\n'
+    (project / "remit.toml").write_text(inline)
+    done = cli.run("init", "--yes", cwd=project, env=variables)
+    assert (done.code, "Declare its agents as tables" in done.stderr, (project / "remit.toml").read_text()) == (2, True, inline)
 
 
 def test_init_without_agents_writes_valid_examples_as_comments(project: Path, variables: dict[str, str]) -> None:
@@ -148,14 +141,6 @@ def test_init_without_agents_writes_valid_examples_as_comments(project: Path, va
     assert tomllib.loads("\n".join(lines))["model"]
     listed = cli.run_json("agents", cwd=project)
     assert (listed["problems"], {"claude", "tests"} <= {one["name"] for one in listed["agents"]}) == ([], True)
-
-
-def test_init_does_not_change_a_file_that_it_cannot_extend(project: Path, variables: dict[str, str]) -> None:
-    (project / "remit.toml").write_text('agents = {claude = {kind = "claude"}}\n')
-    done = cli.run("init", "--yes", cwd=project, env=variables)
-    assert done.code == 2
-    assert "Declare its agents as tables" in done.stderr
-    assert (project / "remit.toml").read_text() == 'agents = {claude = {kind = "claude"}}\n'
 
 
 def completions(words: str, cwd: Path, variables: dict[str, str]) -> list[str]:

@@ -51,26 +51,13 @@ def test_always_approves_the_whole_tree(project: Path) -> None:
         assert "remove dist with" not in screen.text
 
 
-def test_typeahead_is_not_an_answer_and_agent_text_is_escaped(project: Path) -> None:
+def test_keys_before_the_question_and_pasted_text_are_not_an_answer(project: Path) -> None:
+    """Agent text is escaped, and Ctrl-D is a no."""
     with terminal(project, "delegate", "tidy", 'paths=["a\\u001b[2Jb\\u202e"]') as screen:
         screen.type("yyyy\n")
         screen.until("Allow it?")
         assert "a\x1b[2Jb" not in screen.raw
         assert "\u202e" not in screen.raw
-        screen.type("n")
-        screen.until("refused")
-
-
-def test_ctrl_c_at_the_question_cancels_the_delegation(project: Path) -> None:
-    with terminal(project, "delegate", "tidy", 'paths=["build"]') as screen:
-        screen.until("Allow it?")
-        screen.type("\x03")
-        assert screen.exit_code() in (130, 6, 3)
-
-
-def test_pasted_text_is_not_an_answer_and_ctrl_d_is_no(project: Path) -> None:
-    with terminal(project, "delegate", "tidy", 'paths=["a"]') as screen:
-        screen.until("Allow it?")
         screen.type("yarn install")
         time.sleep(0.3)
         screen.type("\x04")

@@ -77,6 +77,9 @@ async def test_tree_is_one_trace_with_spans_below_their_callers(tmp_path: Path) 
     assert "Middlemarch" not in str(first)
     steps = [event.name for event in collected.span("invoke_agent reader").events]
     assert (steps[0], steps[-1], len(steps)) == ("AnalyzeRequest", "ReturnToUser", 13)
+    points = {attributes(one)["target"]: one.as_int for one in collected.metrics["delegation.tokens"].sum.data_points}
+    assert points == {"shelf": 14, "reader": 0, "apart": 0}
+    assert sum(one.count for one in collected.metrics["delegation.latency"].histogram.data_points) == 4
     # The process agent has its span in TRACEPARENT, and its delegation is a child of it.
     collected.spans = second
     assert is_child(collected, "execute_tool shelf.look", "invoke_agent apart")

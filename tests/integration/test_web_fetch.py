@@ -163,17 +163,6 @@ async def test_decompression_stops_at_the_limit() -> None:
         assert "larger than" in fetched.body.cut
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", "identity", ""])
-async def test_compressed_responses_are_decoded(encoding: str) -> None:
-    bits = {"gzip": 31, "deflate": 15}.get(encoding)
-    text = ("The owl hunts at night. " * 5000).encode()
-    packer = zlib.compressobj(6, zlib.DEFLATED, bits) if bits else None
-    packed = packer.compress(text) + packer.flush() if packer else text
-    with web_server({"/": answer(packed, headers={"Content-Encoding": encoding} if encoding else {})}) as server:
-        fetched = await get(f"{server.url}/")
-        assert (fetched.body.content, fetched.body.cut) == (text, "")
-
-
 async def test_slow_headers_time_out() -> None:
     def drip(connection: socket.socket, _requests: Request) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\n")

@@ -66,8 +66,7 @@ async def test_ignored_and_binary_files_are_skipped(remit: Remit, tmp_path: Path
     write_files(
         tmp_path, _dot_gitignore="*.log\n/src/gen\n", a="hit", x_dot_log="hit", src__gen__g="hit", src__s="hit", _dot_github__w="hit"
     )
-    write_files(tmp_path, src__deep___dot_gitignore="no\n", src__deep__no="hit", src__deep__yes="hit", _dot_git__info__exclude="excluded\n")
-    write_files(tmp_path, excluded="hit", src__excluded="hit", _dot_git__config="hit")
+    write_files(tmp_path, src__deep___dot_gitignore="no\n", src__deep__no="hit", src__deep__yes="hit", _dot_git__config="hit")
     (tmp_path / "binary").write_bytes(b"\0hit\n")
     (tmp_path / "link").symlink_to("a")
     paths = [one["path"] for one in (await search(remit, pattern="hit"))["matches"]]

@@ -104,69 +104,45 @@ class BoardAndModel(RuleBasedStateMachine):
 
     # ---- the model
 
-    def settle_edits(self) -> None:
-        """The command that has just run merges the edits."""
-        for number, wanted in self.wishes.items():
-            if number in self.model and is_legal_for_a_person(self.model[number], wanted):
-                self.model[number] = wanted
-        self.wishes = {}
-
-    def adopt_fresh(self) -> None:
-        state = self.state()
-        for word in self.fresh:
-            found = [task for task in state.tasks if word in task.title]
-            assert len(found) == 1, word
-            self.words[word] = found[0].number
-            self.model[found[0].number] = "not_started"
-            assert found[0].status is Status.NOT_STARTED
-        self.fresh = []
-
     def state(self) -> Any:
         return read_state(self.boards[0].state_path.read_bytes(), "state.json").state
 
-    def ran(self, after: Callable[[], None]) -> None:
-        """After a command: merge the edits first, then its own effect."""
-        self.settle_edits()
-        self.adopt_fresh()
-        after()
+    def ran(self) -> None:
+        """The command that has just run merges the edits first."""
+        for number, wanted in self.wishes.items():
+            if number in self.model and is_legal_for_a_person(self.model[number], wanted):
+                self.model[number] = wanted
+        for word in self.fresh:
+            (found,) = [task for task in self.state().tasks if word in task.title]
+            assert found.status is Status.NOT_STARTED
+            self.words[word] = found.number
+            self.model[found.number] = "not_started"
+        self.wishes, self.fresh = {}, []
 
     # ---- commands
 
     @initialize()
     def begin(self) -> None:
-        self.record_a_task(0)
+        self.record_a_task(0, 0)
 
-    @rule(who=st.integers(0, 1))
-    def record_a_task(self, who: int) -> None:
-        word = self.word()
-        made = record(self.boards[who], NewTask(text=f"Task {word}", title=f"Title {word}"))
-        number = made.task_number
-        assert number is not None
-        assert number not in self.model
-        assert number not in self.archived
-
-        def after() -> None:
+    @rule(who=st.integers(0, 1), at=st.just(0) | st.integers(1, 40))
+    def record_a_task(self, who: int, at: int) -> None:
+        """With `at`, the command dies at a system call; the next command of the other user finishes or reverts it."""
+        word, number = self.word(), None
+        with crash_at(at), contextlib.suppress(Killed):
+            number = record(self.boards[who], NewTask(text=f"Task {word}", title=f"Title {word}")).task_number
+        if at:
+            self.boards[who] = Board(self.root)
+            with self.boards[1 - who].change():
+                pass
+        self.ran()
+        found = [task.number for task in self.state().tasks if word in task.title]
+        assert number is None or found == [number]
+        assert self.model.keys().isdisjoint(found)
+        assert self.archived.keys().isdisjoint(found)
+        for number in found:
             self.model[number] = "not_started"
             self.words[word] = number
-
-        self.ran(after)
-
-    @rule(who=st.integers(0, 1), at=st.integers(1, 40))
-    def record_a_task_and_crash(self, who: int, at: int) -> None:
-        """The command dies at a system call; the next command of the other user finishes or reverts it."""
-        word = self.word()
-        with crash_at(at), contextlib.suppress(Killed):
-            record(self.boards[who], NewTask(text=f"Task {word}", title=f"Title {word}"))
-        self.boards[who] = Board(self.root)
-        with self.boards[1 - who].change():
-            pass
-
-        def after() -> None:
-            found = [task.number for task in self.state().tasks if word in task.title]
-            self.model.update(dict.fromkeys(found, "not_started"))
-            self.words.update(dict.fromkeys([word] if found else [], found[0] if found else None))
-
-        self.ran(after)
 
     @rule(who=st.integers(0, 1), which=st.integers(0, 30), status=st.sampled_from(Status))
     def move(self, who: int, which: int, status: Status) -> None:
@@ -184,45 +160,29 @@ class BoardAndModel(RuleBasedStateMachine):
         except (RemitError, Killed):
             return
         assert str(status) in LEGAL[before].split()
-        self.ran(lambda: self.model.update({number: str(status)}))
+        self.ran()
+        self.model[number] = str(status)
 
-    @rule(who=st.integers(0, 1), which=st.integers(0, 30))
-    def abandon_one(self, who: int, which: int) -> None:
-        number = self.some(which)
+    @rule(who=st.integers(0, 1), which=st.integers(0, 30), is_back=st.booleans())
+    def abandon_or_recover(self, who: int, which: int, is_back: bool) -> None:
+        number = self.some(which, {**self.model, **(self.archived if is_back else {})})
         if number is None:
             return
         try:
-            abandon(self.boards[who], [number], "no longer")
+            recover(self.boards[who], [number]) if is_back else abandon(self.boards[who], [number], "no longer")
         except RemitError:
             return
-        self.ran(lambda: self.model.update({number: "abandoned"}))
-
-    @rule(who=st.integers(0, 1), which=st.integers(0, 30))
-    def recover_one(self, who: int, which: int) -> None:
-        number = self.some(which, {**self.model, **self.archived})
-        if number is None:
-            return
-        try:
-            recover(self.boards[who], [number])
-        except RemitError:
-            return
-
-        def after() -> None:
-            assert {**self.model, **self.archived}[number] == "abandoned"
-            self.archived.pop(number, None)
-            self.model[number] = "not_started"
-
-        self.ran(after)
+        self.ran()
+        assert not is_back or {**self.model, **self.archived}[number] == "abandoned"
+        self.archived.pop(number, None)
+        self.model[number] = "not_started" if is_back else "abandoned"
 
     @rule(who=st.integers(0, 1))
     def archive(self, who: int) -> None:
         todo(self.boards[who], agreed=lambda _: True)
-
-        def after() -> None:
-            for number in [number for number, status in self.model.items() if status in ("completed", "abandoned")]:
-                self.archived[number] = self.model.pop(number)
-
-        self.ran(after)
+        self.ran()
+        for number in [number for number, status in self.model.items() if status in ("completed", "abandoned")]:
+            self.archived[number] = self.model.pop(number)
 
     # ---- the person
 

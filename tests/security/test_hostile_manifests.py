@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from remit import Artifact, Misused, RemitError
+from remit import Artifact, RemitError
 from remit.runtime import shipment as module
 from remit.runtime.shipment import FileFetcher, Shipment, fetch_warnings
 from support.repository import begin, git
@@ -154,14 +154,3 @@ def test_blob_with_a_wrong_hash_is_not_written(blobs: BlobStore, root: Path, tmp
     report = FileFetcher(blobs, root, SESSION).fetch(limit_bytes=None)
     assert report.refused.keys() == {"new.md", "huge.md"}
     assert sorted(path.name for path in root.iterdir()) == [".git", ".remit", "plain.md"]
-
-
-def test_files_are_fetched_only_into_a_new_directory(blobs: BlobStore, root: Path, tmp_path: Path) -> None:
-    """Manifest names are not protected in that directory, so an existing folder with programs or settings is refused."""
-    blobs.write_manifest(SESSION, Manifest((ShippedFile(".git/hooks/x", *stored(blobs, tmp_path, b"x")),), at=1.0))
-    fetcher = FileFetcher(blobs, root, SESSION)
-    for folder in (root, tmp_path, root / "plain.md"):
-        with pytest.raises(Misused, match=r"is not empty.*Name a new folder"):
-            fetcher.fetch_to(folder)
-    assert fetcher.fetch_to(tmp_path / "new").written == [".git/hooks/x"]
-    assert not (root / ".git" / "hooks" / "x").exists()

@@ -73,46 +73,24 @@ async def test_work_with_protected_files_is_not_merged(tmp_path: Path, merge: An
     assert (root / "pyproject.toml").read_text() == '[project]\nname = "x"\n'
     assert git(root, "status", "--porcelain", "--", ":!.remit") == ""
     assert "the policy does not allow its agent to write" in done.errors[0].message
-    assert ".claude/settings.json" in done.errors[0].message
+    assert all(path in done.errors[0].message for path in [*HOSTILE, ".vscode", "old/.envrc"]), "also a link and a deletion"
+    assert "a.py" not in done.errors[0].message.replace("'", "")
     assert f"remit workspaces {done.session_id} --merge --protected" in done.next_steps
     assert "command" in git(root, "show", f"remit/{done.session_id}:remit.toml")
     assert "command" not in git(root, "log", "-p", "main", "--", *HOSTILE)
-
-
-@pytest.mark.parametrize("path", [*HOSTILE, ".vscode", "old/.envrc"])
-async def test_each_protected_file_prevents_a_merge(tmp_path: Path, path: str) -> None:
-    root = new_project(tmp_path)
-
-    @agent("one", workspace="worktree", merge=True)
-    async def one(ctx: Context) -> str:
-        target = ctx.workspace / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if path == ".vscode":
-            target.symlink_to("old")
-        elif path == "old/.envrc":
-            target.unlink()
-        else:
-            target.write_text(HOSTILE[path])
-        git(ctx.workspace, "add", "--all", "--force")
-        return "done"
-
-    async with Remit.open(root, agents=[one]) as remit:
-        done = await remit.delegate("one")
-    assert (done.status, f"({path})" in done.errors[0].message) == ("partial", True)
-    assert git(root, "log", "--format=%s").strip() == "begun"
 
 
 async def test_protected_files_are_merged_only_with_an_explicit_option(tmp_path: Path) -> None:
     root = new_project(tmp_path)
     async with Remit.open(root, agents=[keeping]) as remit:
         done = await remit.delegate("keeping")
-    refused = cli.run("workspaces", done.session_id, "--merge", cwd=root)
+    refused = cli.run_process("workspaces", done.session_id, "--merge", cwd=root)
     assert (refused.code, "--protected" in refused.stdout, "remit.toml" in refused.stdout) == (1, True, True)
     assert state(root) == (["pyproject.toml", "old/.envrc"], "a = 1\n")
     (root / "b.py").write_text("b\n")
     git(root, "add", "b.py")
     git(root, "commit", "-qm", "meanwhile")
-    taken = cli.run("workspaces", done.session_id, "--merge", "--protected", cwd=root)
+    taken = cli.run_process("workspaces", done.session_id, "--merge", "--protected", cwd=root)
     assert taken.code == 0, taken
     assert state(root) == ([*HOSTILE, ".vscode"], "a = 2\n")
 
@@ -140,7 +118,7 @@ async def test_git_filters_of_a_repository_nested_in_a_worktree_do_not_run(tmp_p
 
     async with Remit.open(root, agents=[nesting]) as remit:
         done = await remit.delegate("nesting")  # from here on the index of its workspace contains the nested repository
-    merged = cli.run("workspaces", done.metadata.session_id, "--merge", cwd=root)
+    merged = cli.run_process("workspaces", done.metadata.session_id, "--merge", cwd=root)
     assert merged.code == 0, merged.stderr
     assert "160000" in git(root, "ls-files", "--stage", "inner")
     assert not marker.exists()

@@ -243,12 +243,6 @@ def test_well_known_key_files_are_secret() -> None:
     assert [path for path in ordinary if protection_of(path) is not None] == []
 
 
-async def test_worker_reads_no_service_account_key(tmp_path: Path) -> None:
-    (tmp_path / "service-account.json").write_text('{"type": "service_account"}')
-    async with Remit.open(tmp_path) as remit:
-        assert not (await remit.delegate("worker.read_file", path="service-account.json")).ok
-
-
 def test_every_spelling_of_a_protected_path_is_protected() -> None:
     for path in (*FORBIDDEN, *ASKED):
         if path != "pyproject.toml":

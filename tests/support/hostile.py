@@ -102,26 +102,10 @@ async def raise_while_cancelled() -> None:
         raise ValueError("while being cancelled") from None
 
 
-@_hostile(_THREAD, _PROCESS)
-def raise_while_stopped() -> None:
-    try:
-        end = time.monotonic() + FOREVER_SECONDS
-        while time.monotonic() < end:
-            time.sleep(0.02)
-    except BaseException:  # noqa: BLE001 - the harm it is here to do
-        raise ValueError("while being stopped") from None
-
-
 @_hostile(_PROCESS)
 def ignore_sigterm() -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
-    time.sleep(FOREVER_SECONDS)
-
-
-@_hostile(_PROCESS)
-def block_signals() -> None:
-    signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))
     time.sleep(FOREVER_SECONDS)
 
 
@@ -199,16 +183,6 @@ def exit_politely() -> None:
     sys.exit(3)
 
 
-@_hostile(_INLINE, _PROCESS)
-async def exit_politely_async() -> None:
-    sys.exit(3)
-
-
-@_hostile(_PROCESS)
-def kill_itself() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 @_hostile(_PROCESS)
 def kill_supervisor() -> None:
     _daemon(with_exec=False)
@@ -280,11 +254,6 @@ def endless_answer() -> Any:
 
 
 @_hostile(_INLINE, _PROCESS)
-async def endless_answer_async() -> Any:
-    return itertools.count()
-
-
-@_hostile(_INLINE, _PROCESS)
 async def doubling_answer() -> Any:
     """Small in memory, 2**60 values on paper."""
     value: list[Any] = []
@@ -340,11 +309,3 @@ async def fan_out(ctx: Any) -> Any:
     """Thousands of children at once, beyond every limit."""
     results = await ctx.gather(*(call("leaf.inline") for _ in range(3000)), limit=3000)
     return sum(result.ok for result in results)
-
-
-@_hostile(_INLINE, _PROCESS)
-async def start_thousands(ctx: Any) -> Any:
-    """The same, without waiting for any."""
-    for _ in range(3000):
-        await ctx.start("leaf.inline")
-    return "answered"

@@ -149,20 +149,6 @@ def test_fix_is_stored_and_a_recurrence_reopens_the_entry(ledger: ErrorLedger) -
     assert again.fix_plan_ref == "specs/007_fix/plans/implementation-001.md"
 
 
-def test_errors_of_one_tree_or_one_agent_and_code_are_related(ledger: ErrorLedger) -> None:
-    ledger.note([occurrence("child broke", agent="child", root_id="t1"), occurrence("parent broke", agent="parent", root_id="t1")])
-    ledger.note([occurrence("child broke too", agent="child", root_id="t2"), occurrence("alone", agent="alone", root_id="t3")])
-    by_message = {e.message: e for e in ledger.entries()}
-    names = {e.id: e.message for e in ledger.entries()}
-    related = {m: {names[i] for i in e.related_errors} for m, e in by_message.items()}
-    assert related == {
-        "child broke": {"parent broke", "child broke too"},
-        "parent broke": {"child broke"},
-        "child broke too": {"child broke"},
-        "alone": set(),
-    }
-
-
 def test_file_is_bounded_and_keeps_the_latest_entries(tmp_path: Path, wall: Wall) -> None:
     ledger = ErrorLedger(tmp_path / "errors.json", Clock(wall=wall), limit=3)
     for name in "abcde":

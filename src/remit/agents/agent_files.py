@@ -1,7 +1,7 @@
 """Agent files as text: a Markdown page with YAML front matter in the formats of remit, Claude Code and OpenCode."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,6 @@ class Page:
     path: Path
     head: Mapping[str, Any]
     body: str
-    lines: Mapping[str, int]
-    """Line of each key of the front matter."""
-
-    def fault(self, key: str, words: str) -> Misused:
-        return Misused(f"line {self.lines.get(key, 2)}: {words}")
 
 
 class _Loader(yaml.SafeLoader):
@@ -63,15 +58,15 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_page(path: Path, root: Path, trust: ProjectTrust | None = None) -> Page | None:
-    """The page at `path`; None without front matter, so not an agent. Raises `Misused` with the fault and its line; `NotApproved` if
-    `trust` does not allow its content."""
+    """The page at `path`; None without front matter, so not an agent. Raises `Misused` with the fault; `NotApproved` if `trust` does not
+    allow its content."""
     return page_of(_text_of(path, root, trust), path)
 
 
 def read_with_or_without_head(path: Path, root: Path, trust: ProjectTrust | None = None) -> Page:
     """The page at `path`; without front matter all of it is body. Raises `Misused`, like `read_page`."""
     text = _text_of(path, root, trust)
-    return page_of(text, path) or Page(path=path, head={}, body=text.strip(), lines={})
+    return page_of(text, path) or Page(path=path, head={}, body=text.strip())
 
 
 def page_of(text: str, path: Path) -> Page | None:
@@ -81,12 +76,10 @@ def page_of(text: str, path: Path) -> Page | None:
         return None
     if len(head) > LARGEST_HEAD:
         raise Misused(f"its front matter has {len(head)} characters; the maximum is {LARGEST_HEAD}.")
-    said, lines = _parse_head(head)
-    if said is None:
-        said = {}
-    if not isinstance(said, dict):
-        raise Misused(f"line 2: the front matter must be keys and values, not a {type(said).__name__}.")
-    return Page(path=path, head={str(key): value for key, value in said.items()}, body=body.strip(), lines=lines)
+    said = _parse_head(head)
+    if not isinstance(said, dict | None):
+        raise Misused(f"the front matter must be keys and values, not a {type(said).__name__}.")
+    return Page(path=path, head={str(key): value for key, value in (said or {}).items()}, body=body.strip())
 
 
 def _text_of(path: Path, root: Path, trust: ProjectTrust | None) -> str:
@@ -95,8 +88,8 @@ def _text_of(path: Path, root: Path, trust: ProjectTrust | None) -> str:
         raise Misused("it is not text.")
     try:
         text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise Misused(f"line {data[: error.start].count(10) + 1}: it is not UTF-8 text.") from None
+    except UnicodeDecodeError:
+        raise Misused("it is not UTF-8 text.") from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -107,31 +100,21 @@ def _split_head(text: str) -> tuple[str | None, str]:
     try:
         head, body = handler.split(text)
     except ValueError:
-        raise Misused("line 1: its front matter does not end with a line of three dashes.") from None
+        raise Misused("its front matter does not end with a line of three dashes.") from None
     return head.removeprefix("\n"), body
 
 
-def _parse_head(head: str) -> tuple[Any, dict[str, int]]:
-    """Parse as YAML with the lines of its keys; if that fails, treat one-line values as plain text.
+def _parse_head(head: str) -> Any:
+    """Parse as YAML; if that fails, treat one-line values as plain text.
 
     `description: Use this when: …` is not valid YAML, but occurs in many files, and other tools accept it."""
-    try:
-        return _load_head(head)
-    except (yaml.YAMLError, *_YAML_ERRORS) as error:
-        first = error
-    try:
-        return _load_head(_quote_values(head))
-    except (yaml.YAMLError, *_YAML_ERRORS):
-        raise Misused(_describe_fault(first)) from None
-
-
-def _load_head(head: str) -> tuple[Any, dict[str, int]]:
-    loader = _Loader(head)
-    try:
-        node = loader.get_single_node()
-        return (None, {}) if node is None else (loader.construct_document(node), _lines(node))
-    finally:
-        loader.dispose()
+    first: Exception | None = None
+    for text in (head, _quote_values(head)):
+        try:
+            return yaml.load(text, _Loader)
+        except (yaml.YAMLError, *_YAML_ERRORS) as error:
+            first = first or error
+    raise Misused(_describe_fault(first))
 
 
 def _quote_values(head: str) -> str:
@@ -148,22 +131,11 @@ def _quote_values(head: str) -> str:
     return "\n".join(lines)
 
 
-def _describe_fault(error: Exception) -> str:
+def _describe_fault(error: Exception | None) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error) or type(error).__name__
     line = f"line {mark.line + 2}: " if mark is not None else ""
     return f"{line}its front matter is not YAML: {str(problem)[:200]}."
-
-
-def _lines(node: Any) -> dict[str, int]:
-    """The line of each key, and of each key inside `remit:` that is not in the front matter itself."""
-    found: dict[str, int] = {}
-    inside: dict[str, int] = {}
-    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-        found[str(key.value)] = key.start_mark.line + 2
-        for one, _ in value.value if isinstance(value, yaml.MappingNode) else ():
-            inside.setdefault(str(one.value), one.start_mark.line + 2)
-    return {**inside, **found}
 
 
 # ---- the keys of each vendor
@@ -175,19 +147,18 @@ _TURNS = ("maxTurns", "steps", "maxSteps")
 _READS = frozenset({"name", "description", "model", "tools", "disallowedTools", *_TURNS, OURS})
 _OPENCODE_READS = frozenset({"description", "model", "permission", "tools", "disable", "temperature", *_TURNS, OURS})
 _WIDENING = frozenset({
-    "kind", "group", "grpc", "a2a", "remote", "token_variable", "ca_file", "command", "options", "environment", "pass_environment", "allow",
+    "kind", "group", "a2a", "remote", "token_variable", "ca_file", "command", "options", "environment", "pass_environment", "allow",
     "delegates", "merge", "isolation", "built_in", "retries", "hosts", "effects",
 })  # fmt: skip
 """Keys that would give an agent more rights than its executor. Folders of other tools come with any clone and are read before review."""
-Reader = Callable[[Page], Declaration | None]
 
 
 def ours(page: Page) -> Declaration | None:
     """`.remit/agents/NAME.md`: the file name is the default name. Keys of remit are under `remit:`."""
     misplaced = sorted((set(DefinitionTable.model_fields) - {"description", "model", "tools"}) & set(page.head))
     if misplaced:
-        raise page.fault(misplaced[0], f"{misplaced[0]} belongs under {OURS}:.")
-    name = _name(page, page.head.get("name", page.path.stem))
+        raise Misused(f"{misplaced[0]} belongs under {OURS}:.")
+    name = _name(page.head.get("name", page.path.stem))
     return _declaration_of(page, name, _tools(page, "tools"), _tools(page, "disallowedTools") or ())
 
 
@@ -195,10 +166,10 @@ def claude(page: Page) -> Declaration | None:
     """`.claude/agents/**/*.md`: a file without a name is not an agent; `tools` lists the allowed tools, default all."""
     if "name" not in page.head:
         if page.head.keys() & {"description", "tools", "model"}:
-            raise Misused("line 1: it has no name, so it is not an agent. Write name: … into its front matter.")
+            raise Misused("it has no name, so it is not an agent. Write name: … into its front matter.")
         return None
     check_guest(page)
-    name = _name(page, page.head["name"])
+    name = _name(page.head["name"])
     return _declaration_of(page, name, _tools(page, "tools"), _tools(page, "disallowedTools") or (), is_guest=True)
 
 
@@ -209,7 +180,7 @@ def opencode(page: Page) -> Declaration | None:
     check_guest(page)
     tools = page.head.get("tools")
     off = [str(name) for name, is_on in tools.items() if is_on is False] if isinstance(tools, dict) else []
-    return _declaration_of(page, _name(page, page.path.stem), None, (*off, *_denied_tools(page)), reads=_OPENCODE_READS, is_guest=True)
+    return _declaration_of(page, _name(page.path.stem), None, (*off, *_denied_tools(page)), reads=_OPENCODE_READS, is_guest=True)
 
 
 def _declaration_of(
@@ -224,19 +195,16 @@ def _declaration_of(
     head = page.head
     own = {} if head.get(OURS) is None else head[OURS]
     if not isinstance(own, dict):
-        raise page.fault(OURS, f"{OURS} must contain keys and values.")
+        raise Misused(f"{OURS} must contain keys and values.")
     if tools is not None and "tools" in own:
-        raise page.fault("tools", f"tools is both in the front matter and under {OURS}: keep one of them.")
+        raise Misused(f"tools is both in the front matter and under {OURS}: keep one of them.")
     table = {key: head[key] for key in ("description", "model") if head.get(key) is not None}
-    lines = dict(page.lines)
-    turns = next((key for key in _TURNS if head.get(key) is not None), "")
-    for key, target in ((turns, "requests"), ("temperature", "temperature")):
-        if key in reads and head.get(key) is not None:
-            table[target], lines[target] = head[key], page.lines.get(key, 2)
+    vendors = {**dict.fromkeys(_TURNS, "requests"), "temperature": "temperature"}
+    table |= {vendors[key]: head[key] for key in reversed(vendors) if key in reads and head.get(key) is not None}
     table |= {str(key): value for key, value in own.items()}
     if page.body:
         table["instructions"] = page.body
-    return Declaration(name=name, table=table, source=str(page.path), tools=tools, without=without, lines=lines, is_guest=is_guest)
+    return Declaration(name=name, table=table, source=str(page.path), tools=tools, without=without, is_file=True, is_guest=is_guest)
 
 
 def check_guest(page: Page) -> None:
@@ -244,20 +212,16 @@ def check_guest(page: Page) -> None:
     own = page.head.get(OURS)
     keys = {str(key): value for key, value in own.items()} if isinstance(own, dict) else {}
     if wide := sorted(_WIDENING & keys.keys()) or (["workspace"] if keys.get("workspace") == "shared" else []):
-        raise page.fault(
-            wide[0],
+        raise Misused(
             f"{wide[0]} would give it more than its executor has, which a file in this folder cannot: "
             "say it in remit.toml or in .remit/agents.",
         )
 
 
-def _name(page: Page, name: Any) -> str:
+def _name(name: Any) -> str:
     if not isinstance(name, str):
-        raise page.fault("name", f"name must be text, not a {type(name).__name__}.")
-    try:
-        return agent_name(name.strip())
-    except Misused as error:
-        raise Misused(f"line {page.lines.get('name', 1)}: {error}") from None
+        raise Misused(f"name must be text, not a {type(name).__name__}.")
+    return agent_name(name.strip())
 
 
 def _tools(page: Page, key: str) -> tuple[str, ...] | None:
@@ -268,7 +232,7 @@ def _tools(page: Page, key: str) -> tuple[str, ...] | None:
     if said is None or (said == ["*"] and key == "tools"):
         return None
     if not isinstance(said, list) or not all(isinstance(one, str) for one in said):
-        raise page.fault(key, f"{key} must be names with commas between them, or a list of names.")
+        raise Misused(f"{key} must be names with commas between them, or a list of names.")
     return tuple(one.strip() for one in said if one.strip())
 
 
@@ -278,7 +242,7 @@ def _denied_tools(page: Page) -> tuple[str, ...]:
     if said is None or isinstance(said, str):
         return ("*",) if said == "deny" else ()
     if not isinstance(said, dict):
-        raise page.fault("permission", "permission must name tools and allow, ask or deny for each.")
+        raise Misused("permission must name tools and allow, ask or deny for each.")
     denied: list[str] = []
     for tool, answer in said.items():
         if isinstance(answer, dict):

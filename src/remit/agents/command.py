@@ -1,13 +1,12 @@
 """Commands as agents: the program, its environment and prompt, and its output.
 
-Shared with `agents.coding`: `environment_for`, `programs_of`, `folder_of`, `set_aside`, `feed`, `out_of_time`,
+Shared with `agents.coding` and `agents.acp`: `environment_for`, `programs_of`, `folder_of`, `set_aside`, `feed`, `out_of_time`,
 `session_prompt`. The process pool kills a command with all its descendants when its delegation ends."""
 
 import asyncio
 import codecs
 import contextlib
 import importlib.util
-import re
 import signal
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -18,7 +17,7 @@ from remit.agents.definition import NO_SIGNAL, Definition, PromptBy, checked_par
 from remit.agents.placeholders import filled, places_in
 from remit.agents.process.command_process import CommandProcess, Program, ProgramStarter
 from remit.agents.prompt import first_prompt, repair_prompt
-from remit.agents.transcript import TextBuffer
+from remit.agents.transcript import LIMIT_CHARACTERS, PIECE_CHARACTERS, Tail, TextBuffer, pieces
 from remit.core.agents import Answers
 from remit.core.context import GIVEN, Context
 from remit.core.errors import AgentCrashed, Misused, OutOfTime, Refused, Stopped, Unavailable
@@ -43,20 +42,6 @@ def check_own_tools(definition: Definition) -> None:
             f"{definition.name} cannot be given the tools to delegate with: delegates = true needs pip install 'remit[mcp]'.",
             advice="pip install 'remit[mcp]' where remit is installed, or take delegates = true out of its definition.",
         )
-
-
-# ---- a start that collides with another one
-
-STARTS = 3
-STARTED_AGAIN = "It ended before it began: another process of it was preparing the database that they share. It is started again."
-_DATABASE_BUSY = re.compile(r"failed query|database is locked|database table is locked|SQLITE_BUSY", re.IGNORECASE)
-
-
-def is_start_collision(exit_code: int | None, stderr: str) -> bool:
-    """Whether a program that ended before its first message failed on a database that another process of it was creating or migrating.
-
-    OpenCode does: of several that are started at once on a new machine, or after an update, only one prepares its database."""
-    return bool(exit_code) and _DATABASE_BUSY.search(stderr) is not None
 
 
 # ---- environment
@@ -178,9 +163,6 @@ def _write_prompt(ctx: Context, prompt: bytes) -> Path:
 
 # ---- output
 
-KEPT_BYTES = 8 * 1024 * 1024
-"""Of longer output the end is kept: a return comes last."""
-PIECE_CHARACTERS = 16 * 1024
 PAUSE_SECONDS = 0.1
 """Minimum time between two chunks, unless there is much output: a program that prints single characters emits ten events a second, not
 thousands."""
@@ -193,36 +175,33 @@ class Output:
     def __init__(self, emit: Callable[[str], None]) -> None:
         self._emit = emit
         self._buffer = TextBuffer(self._emit_pieces, characters=PIECE_CHARACTERS, seconds=PAUSE_SECONDS)
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._kept = bytearray()
+        self._tail = Tail()
         self.count = 0
         """Total bytes."""
 
     async def read(self, stdout: asyncio.StreamReader) -> None:
         """To the end of the stream."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while data := await stdout.read(_READ):
-            self._kept += data
             self.count += len(data)
-            if len(self._kept) > 2 * KEPT_BYTES:  # not for each piece: moving the rest is expensive
-                del self._kept[:-KEPT_BYTES]
-            self._buffer.add(self._decoder.decode(data))
-        self._buffer.add(self._decoder.decode(b"", final=True))
+            self._add(decoder.decode(data))
+        self._add(decoder.decode(b"", final=True))
         self.flush()
+
+    def _add(self, text: str) -> None:
+        self._tail.add(text)
+        self._buffer.add(text)
 
     def text(self) -> str:
         """Its output, whole or the end of it."""
-        return self._kept[-KEPT_BYTES:].decode("utf-8", "replace")
-
-    @property
-    def is_cut(self) -> bool:
-        return self.count > KEPT_BYTES
+        return self._tail.text()
 
     def flush(self) -> None:
         self._buffer.flush()
 
     def _emit_pieces(self, text: str) -> None:
-        for start in range(0, len(text), PIECE_CHARACTERS):
-            self._emit(text[start : start + PIECE_CHARACTERS])
+        for piece in pieces(text):
+            self._emit(piece)
 
 
 # ---- the agent
@@ -323,8 +302,8 @@ class _Run:
     async def answer(self, code: int) -> str:
         """Its output. Raises if it failed, or ended on request without a result."""
         text = await off_loop(self._output.text) if self._output.count > 1 << 16 else self._output.text()
-        if self._output.is_cut:
-            self._ctx.progress(f"{self._definition.name} printed {self._output.count:,} bytes; the last {KEPT_BYTES:,} are kept.")
+        if len(text) == LIMIT_CHARACTERS:
+            self._ctx.progress(f"{self._definition.name} printed {self._output.count:,} bytes; the last {LIMIT_CHARACTERS:,} are kept.")
         if self._definition.spec.answers is Answers.VALUE:
             text = text.strip()
         if code == 0 and not self._is_signalled:

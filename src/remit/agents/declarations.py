@@ -1,17 +1,19 @@
 """Agents that a project declares without Python: `[agents.NAME]` of the settings, and the agent files of remit, Claude and OpenCode.
 
-A faulty declaration does not affect others: it becomes a problem with its file and line. Starts nothing; `app` connects definitions with
+A faulty declaration does not affect others: it becomes a problem with its file. Starts nothing; `app` connects definitions with
 their executors."""
 
-import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+
+from pydantic_core import from_json, to_json
 
 from remit.agents.definition import REMOVED_KEYS, Declaration, Definition, Kind
 from remit.agents.model_agents import MODEL, profile_on_model, profile_on_model_agent, resolved
 from remit.agents.profiles import EXECUTING_KINDS, Binding, By, binding_of, definition_for, profile_on, without_executor
-from remit.agents.project_files import Gone, NotApproved, with_schema
+from remit.agents.project_files import Gone, NotApproved
 from remit.core.agents import AGENT_FOLDERS, agent_name, must_not_be_reserved
 from remit.core.errors import Misused
 from remit.core.settings import Settings
@@ -21,8 +23,6 @@ from remit.system.trust import ProjectTrust, load_trust
 
 OWN = AGENT_FOLDERS[0]
 MOST_FILES = 1000
-MOST_SECONDS = 5.0
-"""Time limit for reading when a project is opened: a clone may contain a whole disk, or a thousand slow files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,15 +85,13 @@ def declarations_of(root: Path, settings: Settings, trust: ProjectTrust | None =
             continue
         try:
             must_not_be_reserved(declared.name)
-            if declared.lines is not None and is_server(declared.table):
+            if declared.is_file and is_server(declared.table):
                 raise Misused("mcp: an MCP server is declared in remit.toml or pyproject.toml, not in an agent file.")
-            whole = with_schema(declared, root)
+            whole = _with_schema(declared)
             known[declared.name] = whole, definition_for(whole, settings)
-            problems += [
-                _with_line(declared, Misused(f"{key}: {REMOVED_KEYS[key]}")) for key in REMOVED_KEYS.keys() & declared.table.keys()
-            ]
+            problems += [f"{declared.source}: {key}: {REMOVED_KEYS[key]}" for key in REMOVED_KEYS.keys() & declared.table.keys()]
         except Misused as error:
-            faults[declared.name] = _with_line(declared, error)
+            faults[declared.name] = _line_of(declared, error)
             problems.append(faults[declared.name])
     return Declarations(settings=settings, known=known, problems=tuple(problems), faults=faults)
 
@@ -105,7 +103,7 @@ def all_joined(declarations: Declarations) -> tuple[list[Definition], list[str]]
         try:
             definitions.append(declarations.joined(declared, definition))
         except Misused as error:
-            problems.append(_with_line(declared, error))
+            problems.append(_line_of(declared, error))
     return definitions, problems
 
 
@@ -120,12 +118,8 @@ def _from_settings(settings: Settings, problems: list[str]) -> Iterator[Declarat
 
 def _from_files(root: Path, trust: ProjectTrust, problems: list[str]) -> Iterator[Declaration]:
     """In order of precedence."""
-    end = time.monotonic() + MOST_SECONDS
     for folder in AGENT_FOLDERS:
         for path in _pages_in(root / folder, root, problems):
-            if time.monotonic() > end:
-                problems.append(f"{root / folder}: reading takes more than {MOST_SECONDS:g} s; {path.name} and later files are not read.")
-                break
             # Imported here: programs without such files need not load YAML.
             from remit.agents.agent_files import claude, opencode, ours, read_page
 
@@ -133,7 +127,7 @@ def _from_files(root: Path, trust: ProjectTrust, problems: list[str]) -> Iterato
             try:
                 page = read_page(path, root, trust)
                 if page is None and folder == OWN:
-                    raise Misused("line 1: it has no front matter, so it is not an agent. Begin it with a line of three dashes.")
+                    raise Misused("it has no front matter, so it is not an agent. Begin it with a line of three dashes.")
                 if page is not None and (declared := reader(page)) is not None:
                     yield declared
             except NotApproved:
@@ -151,21 +145,30 @@ def _pages_in(folder: Path, root: Path, problems: list[str]) -> list[Path]:
         problems.append(f"{folder}: it is a link that leads out of the project.")
         return []
     found: list[Path] = []
-    end = time.monotonic() + MOST_SECONDS
     for place, below, names in walk(
         folder, lambda error: problems.append(f"{error.filename}: it cannot be read: {error.strerror or error}.")
     ):
         below[:] = [] if folder == root / OWN else below
         pages = (name for name in names if name.endswith(".md") and not name.startswith(("_", ".")) and name.upper() != "README.MD")
         found += [Path(place, name) for name in pages]
-        if len(found) > MOST_FILES or time.monotonic() > end:
-            problems.append(f"{folder}: it has more than {MOST_FILES} files, or searching it takes more than {MOST_SECONDS:g} s.")
+        if len(found) > MOST_FILES:
+            problems.append(f"{folder}: it has more than {MOST_FILES} files.")
             break
     return found[:MOST_FILES]
 
 
-def _with_line(declared: Declaration, error: Misused) -> str:
-    """The error with the line of the first faulty key, if the agent has its own file."""
-    said = error.message.removeprefix(f"{declared.source}: ")
-    line = (declared.lines or {}).get(said.partition(":")[0].partition(".")[0])
-    return f"{declared.source}: {f'line {line}: ' if line else ''}{said}"
+def _with_schema(declared: Declaration) -> Declaration:
+    """The declaration with a valid output schema as plain JSON: YAML has dates, and numbers as names. Raises `Misused`."""
+    schema = declared.table.get("output_schema")
+    if schema is None:
+        return declared
+    if isinstance(schema, str):
+        raise Misused("output_schema: write the schema itself; a path is no longer accepted.")
+    from remit.runtime.output_schema import check_schema  # only if an agent declares one
+
+    plain: Any = from_json(to_json(check_schema(schema)))
+    return replace(declared, table={**declared.table, "output_schema": plain})
+
+
+def _line_of(declared: Declaration, error: Misused) -> str:
+    return f"{declared.source}: {error.message.removeprefix(f'{declared.source}: ')}"

@@ -30,13 +30,13 @@ class Kind(StrEnum):
 
     COMMAND = "command"
     """Any command: prompt in, text out."""
+    ACP = "acp"
+    """A command that speaks the Agent Client Protocol on its standard input and output."""
     CLAUDE = "claude"
     CODEX = "codex"
     OPENCODE = "opencode"
     MODEL = "model"
     """A language model that acts only by delegating."""
-    GRPC = "grpc"
-    """An agent of another remit, or of any server that speaks tasks.proto."""
     A2A = "a2a"
     """A remote agent that speaks A2A."""
     MCP = "mcp"
@@ -47,10 +47,9 @@ class Kind(StrEnum):
     """Instructions (an agent file) executed by another agent of the directory: `runs_on`."""
 
 
-REMOTE_KINDS = (Kind.GRPC, Kind.A2A)
+REMOTE_KINDS = (Kind.A2A,)
 REMOVED_KINDS = {
-    "acp": 'kind = "acp" was removed: use kind = "claude", "codex" or "opencode"; for any other agent a command that takes the prompt, '
-    'e.g. command = ["gemini", "--prompt", "{prompt}"]'
+    "grpc": 'kind = "grpc" was removed: reach another remit by a2a = "https://…", or let the other side register with `remit serve`',
 }
 """Kinds of earlier versions, and what replaces them."""
 EXECUTORS_GROUP = "remit.executors"
@@ -124,8 +123,6 @@ def _known_requirements(requires: Words) -> Words:
 def _known_kind(kind: Any) -> Any:
     if kind is None or kind in tuple(Kind):
         return kind and Kind(kind)
-    if kind in REMOVED_KINDS:
-        raise ValueError(REMOVED_KINDS[kind])
     added = [entry.name for entry in offered(EXECUTORS_GROUP)]
     if kind not in added:
         known = (*map(str, Kind), *added)
@@ -181,7 +178,7 @@ _STARTED = (
 )  # fmt: skip
 """Keys only for agents started as a process, and for profiles on them."""
 _OF_GROUPS = ("group", "by", "hedge")
-_OF_REMOTES = ("grpc", "a2a", "remote", "token_variable", "ca_file", "parameters")
+_OF_REMOTES = ("a2a", "remote", "token_variable", "ca_file", "parameters")
 _STARTED_SERVER = ("folder", "environment", "pass_environment", "contain", "hosts")
 _REACHED_SERVER = ("token_variable", "ca_file")
 _OF_SERVERS = ("kind", "mcp", "description", "tools", "timeout", "idle", "slots", "retries", "requires", "workspace")
@@ -190,6 +187,7 @@ _NOT_OF: Mapping[str, tuple[str, ...]] = {
     Kind.GROUP: (*_INSTRUCTED, *MODELS_ALONE, *_OF_REMOTES, "mcp", "workspace", "effects", "cache"),
     Kind.MODEL: (*_STARTED, *_OF_GROUPS, *_OF_REMOTES, "mcp"),
     Kind.PROFILE: (*_OF_GROUPS, *_OF_REMOTES, "mcp"),
+    Kind.ACP: (*MODELS_ALONE, *_OF_GROUPS, *_OF_REMOTES, "mcp", "model"),
     **dict.fromkeys(REMOTE_KINDS, (*_INSTRUCTED, *MODELS_ALONE, *_OF_GROUPS, "mcp")),
 }
 """Keys that a kind has no use for; of a kind that is not listed here those of `_NOT_OF_PROGRAMS`."""
@@ -281,7 +279,6 @@ class DefinitionTable(BaseModel):
     effects: tuple[Effect, ...] = ()
     cache: Annotated[float | None, BeforeValidator(_cache)] = None
     reads: Names = ()
-    grpc: Short | None = None
     a2a: Short | None = None
     remote: Short | None = None
     token_variable: Short | None = None
@@ -320,9 +317,7 @@ class DefinitionTable(BaseModel):
             yield 'kind = "mcp" needs mcp = {command = […]} or mcp = {url = "…"}'
         if kind in REMOTE_KINDS and getattr(self, kind) is None:
             yield f'kind = "{kind}" needs its address: {kind} = "…"'
-        if None not in (self.grpc, self.a2a):
-            yield "grpc, a2a: an agent has one address"
-        if kind is Kind.COMMAND and not self.command:
+        if kind in (Kind.COMMAND, Kind.ACP) and not self.command:
             yield f'kind = "{kind}" needs a command'
         if kind is Kind.GROUP and (not self.group or len(set(self.group)) != len(self.group)):
             yield "group: name its members, each once"
@@ -426,8 +421,8 @@ class Declaration:
     tools: tuple[str, ...] | None = None
     """Tools of its executor that it keeps; None: all."""
     without: tuple[str, ...] = ()
-    lines: Mapping[str, int] | None = None
-    """The line of each key, for an agent with its own file."""
+    is_file: bool = False
+    """Whether it has a file of its own, and is not a table of the settings."""
     is_guest: bool = False
     """Whether it is a file of another tool, which cannot extend the rights of its executor."""
 
@@ -447,7 +442,7 @@ class Definition(DefinitionTable):
     mcp: ServerTool | None = None  # type: ignore[assignment]
     """For a tool of an MCP server."""
     address: str = ""
-    """Of a remote agent: `unix:/path` or `host:port` for gRPC, the URL for A2A."""
+    """Of a remote agent: its URL."""
     not_approved: str = ""
     """For a profile without an executor: the unapproved setting that could name one."""
     fault: str = ""
@@ -473,6 +468,8 @@ _SAME_OF_SPEC = (
 def definition_of(name: str, table: Mapping[str, Any], *, source: str) -> Definition:
     """The definition of a table. Raises `Misused` with each fault and its place. Tools of an MCP server become agents once they are known
     (`agents.mcp.tool_agents`)."""
+    if "grpc" in table:
+        raise Misused(f"{source}: {REMOVED_KINDS['grpc']}.")
     try:
         said = DefinitionTable.model_validate({key: value for key, value in table.items() if key not in REMOVED_KEYS})
     except ValidationError as error:
@@ -511,7 +508,7 @@ def definition_of(name: str, table: Mapping[str, Any], *, source: str) -> Defini
         "environment": {**server.environment, **said.environment},
         "model": models[0] if models and kind is not Kind.MODEL else None,
         "models": models if kind is Kind.MODEL else (),
-        "address": said.grpc or said.a2a or server.url or "",
+        "address": said.a2a or server.url or "",
         "mcp": None if said.mcp is None else ServerTool(server=name, key="", headers=server.headers),
     }
     return Definition.model_construct(**{**dict(said), **own})

@@ -78,8 +78,8 @@ class Directory:
 
     @property
     def problems(self) -> list[str]:
-        """Current loading faults and dead references, one line each."""
-        return [*self._problems, *self._declared_problems, *self._dead_ends()]
+        """Loading faults, one line each."""
+        return [*self._problems, *self._declared_problems]
 
     def add_problems(self, problems: Iterable[str]) -> None:
         self._problems += problems
@@ -284,28 +284,6 @@ class Directory:
             problems += found.problems
             self._unapproved_tools += [(name, definition.spec.source) for name in found.unapproved]
             yield from found.definitions
-
-    def _dead_ends(self) -> list[str]:
-        """Tools without an agent; registering the agent later removes the line."""
-        return [f"{spec.source}: {self._line_of(spec.name, fault)}{fault}" for spec, fault in self._tools_without_agent()]
-
-    def _tools_without_agent(self) -> Iterator[tuple[AgentSpec, str]]:
-        if not self._definitions:
-            return
-        from remit.agents.definition import Kind
-        from remit.agents.model_agents import unreached
-
-        known = {*self._agents, *self._roles}
-        for definition in self._definitions.values():
-            if definition.kind is Kind.MODEL:
-                yield from (
-                    (definition.spec, f"tools: {fault}") for fault in unreached(definition.tools or (), known, self._offers, self.includes)
-                )
-
-    def _line_of(self, name: str, fault: str) -> str:
-        declared = self.declarations.known.get(name)
-        line = (declared[0].lines or {}).get(fault.partition(":")[0]) if declared is not None else None
-        return f"line {line}: " if line else ""
 
     def load_entry_points(self) -> None:
         """Add the agents of installed packages."""

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 EXECUTORS: Mapping[str, str] = {
     "command": "remit.agents.command:CommandAgent",
+    "acp": "remit.agents.acp.acp_agent:AcpAgent",
     "claude": "remit.agents.coding.coding_agent:CodingAgent",
     "codex": "remit.agents.coding.coding_agent:CodingAgent",
     "opencode": "remit.agents.coding.coding_agent:CodingAgent",
     "model": "remit.agents.model.model_agent:ModelAgent",
-    "grpc": "remit.agents.grpc.grpc_agent:GrpcAgent",
     "a2a": "remit.agents.a2a.a2a_agent:A2aAgent",
     "mcp": "remit.agents.mcp.tool_agents:ToolAgent",
     "group": "remit.agents.group:GroupAgent",
@@ -43,7 +43,7 @@ EXECUTORS: Mapping[str, str] = {
 """By `Kind`: every one has an entry. Its names as text, so that a program without declared agents does not load their validation."""
 CLOSE_SECONDS = 5.0
 """Time limit for the executors of declared agents when the project is closed."""
-_IN_PROCESSES = ("command", "claude", "codex", "opencode")
+_IN_PROCESSES = ("command", "acp", "claude", "codex", "opencode")
 """Kinds that start a program: the fork server for commands is started early if one is declared."""
 _OURS = "remit.builtin."
 """Modules whose functions may use the models of the Remit process."""

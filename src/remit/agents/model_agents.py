@@ -4,7 +4,7 @@ A file can only narrow the rights of its executor. A vendor's tool maps to the c
 part (`Bash(git *)`), which cannot be enforced here, is omitted. Imports no provider."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -68,17 +68,6 @@ def is_reached(name: str, tools: Iterable[str] | None) -> bool:
     """Whether one entry is within others, by name: `worker` includes all its operations. For agents there is `Directory.includes`."""
     among = BUILTIN_TARGETS if tools is None else tools
     return any(name == one or name.startswith(f"{one}.") for one in among)
-
-
-def unreached(tools: Iterable[str], known: Collection[str], offered: Collection[str], includes: Callable[[str, str], bool]) -> list[str]:
-    """Names without an agent; `offered`: built-in targets that are not loaded yet; `includes`: of the directory."""
-    faults = []
-    for tool in tools:
-        if tool in known or tool.partition(".")[0] in offered or any(includes(tool, name) for name in known):
-            continue
-        close = get_close_matches(tool, [*known, *OPERATIONS, *offered], n=1)
-        faults.append(f"there is no agent {tool!r:.100}" + (f" (did you mean {close[0]}?)" if close else "") + ".")
-    return faults
 
 
 def tool_and_uses(spelled: str) -> tuple[str, str | None]:
@@ -216,16 +205,7 @@ def profile_on_model_agent(profile: Declaration, settings: Settings, on: Declara
     inherited = {key: on.table[key] for key in _INHERITED if key in on.table}
     table = {**inherited, **own, "instructions": "\n\n".join(part for part in instructions if part)}
     found = profile_on_model(replace(profile, table=table), settings, executor.models, on=executor.name, requests=executor.requests)
-    if executor.tools is None:
-        return found
-    return found.having(tools=_narrower_of(found.tools, executor.tools), within=executor.tools)
-
-
-def _narrower_of(tools: tuple[str, ...] | None, executors: tuple[str, ...]) -> tuple[str, ...]:
-    """The narrower of each pair, by name; which agents these are is decided when it runs (`Definition.within`)."""
-    if tools is None:
-        return executors
-    return tuple(dict.fromkeys([one for one in tools if is_reached(one, executors)] + [one for one in executors if is_reached(one, tools)]))
+    return found.having(within=executor.tools, tools=() if executor.tools == () else found.tools)
 
 
 def resolved(names: Sequence[str], settings: Settings, *, is_guest: bool, source: str) -> tuple[str, ...]:

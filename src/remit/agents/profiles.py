@@ -89,7 +89,7 @@ def _kind_of(name: str) -> str | None:
 
 # ---- profiles
 
-EXECUTING_KINDS = (Kind.CLAUDE, Kind.CODEX, Kind.OPENCODE)
+EXECUTING_KINDS = (Kind.CLAUDE, Kind.CODEX, Kind.OPENCODE, Kind.ACP)
 """Default executors of profiles, in order. A command is used only if named: it may be anything."""
 INHERIT = "inherit"
 BUILT_IN = "built-in"
@@ -200,6 +200,8 @@ def profile_on(profile: Declaration, on: Declaration, executor: Definition) -> D
         runs_on=executor.name,
     )
     table["model"] = table["model"] or executor.model
+    if executor.kind is Kind.ACP:  # its model is its own
+        del table["model"]
     return definition_of(profile.name, table, source=profile.source)
 
 

@@ -132,39 +132,25 @@ def _plain(definition: Definition, parameters: Mapping[str, Any]) -> str:
 
 def _task(ctx: Context, parameters: Mapping[str, Any]) -> str:
     said = str(parameters.get("task", "")).strip()
+    flat = " ".join(said.split())
+
+    def is_said(value: Any) -> bool:
+        return isinstance(value, str) and " ".join(value.split()) in flat
+
     lines = ["## Task", *(["", said] if said else [])]
-    more = {name: value for name, value in parameters.items() if name != "task" and not _is_long_and_said(value, said)}
+    more = {name: value for name, value in parameters.items() if name != "task" and not (is_said(value) and len(value) > _SHORT)}
     if more:
         lines += ["", "Given with it:" if said else "Given:", "", *_list_values(more)]
-    task = ctx.task
-    if task is not None:
-        known = {name: value for name, value in task.to_dict().items() if _is_news(name, value, parameters)}
-        known = {name: value for name, value in known.items() if not _is_said(value, said)}
-        if known:
-            lines += ["", "It belongs to this task of the project:", "", *_list_values(known)]
+    known = {} if ctx.task is None else ctx.task.to_dict()
+    given = {**parameters, "task_number": parameters.get("number")}
+    news = {
+        name: value
+        for name, value in known.items()
+        if value not in (None, "", False) and name not in _OURS and not is_said(value) and given.get(name) != value
+    }
+    if news:
+        lines += ["", "It belongs to this task of the project:", "", *_list_values(news)]
     return "\n".join(lines)
-
-
-def _is_news(name: str, value: Any, parameters: Mapping[str, Any]) -> bool:
-    """Whether it is not loaded context, routing, or a repetition of the parameters."""
-    given = parameters.get("number" if name == "task_number" else name)
-    return value not in (None, "", False) and name not in _OURS and given != value
-
-
-def _is_said(value: Any, said: str) -> bool:
-    """Whether the task's text contains all of it."""
-    if isinstance(value, str):
-        return _flatten(value) in _flatten(said)
-    return isinstance(value, list) and all(isinstance(one, str) and _is_said(one, said) for one in value)
-
-
-def _is_long_and_said(value: Any, said: str) -> bool:
-    words = value if isinstance(value, str) else "".join(map(str, value)) if isinstance(value, list) else ""
-    return len(words) > _SHORT and _is_said(value, said)
-
-
-def _flatten(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _list_values(values: Mapping[str, Any]) -> list[str]:

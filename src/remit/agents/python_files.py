@@ -17,13 +17,13 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, get_origin, get_type_hints
 
-from pydantic_core import SchemaValidator, ValidationError, core_schema, to_json
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json
 
 from remit.agents.function import FunctionAgent, spec_from_wire, spec_to_wire
 from remit.agents.process.target import Place, Target, load_file, must_have_name
@@ -120,19 +120,8 @@ class FileAgent:
             raise Unavailable(f"{fault_in(str(self._file.path), error)}.", advice="Fix that file.") from error
 
 
-_PLAIN: Mapping[type, core_schema.CoreSchema] = {
-    int: core_schema.int_schema(),
-    float: core_schema.float_schema(),
-    bool: core_schema.bool_schema(),
-    list: core_schema.list_schema(),
-    dict: core_schema.dict_schema(),
-}
+_PLAIN: Mapping[str, Any] = {kind.__name__: kind for kind in (int, float, bool, list, dict)}
 """Types that are checked without the file: pydantic converts what it accepts for them in one way, whatever they contain."""
-
-
-@cache
-def _plain_validators() -> dict[str, SchemaValidator]:
-    return {kind.__name__: SchemaValidator(schema) for kind, schema in _PLAIN.items()}
 
 
 def _plain_fault(kind: str | None, value: Any) -> str:
@@ -140,7 +129,7 @@ def _plain_fault(kind: str | None, value: Any) -> str:
     if kind is None:
         return ""
     try:
-        _plain_validators()[kind].validate_python(value)
+        TypeAdapter(_PLAIN[kind]).validate_python(value)
     except ValidationError as error:
         return error.errors()[0]["msg"].replace("Input should", " must", 1) + f", not {shorten(repr(value), 80)}"
     return ""
@@ -368,7 +357,7 @@ def _describe(file: Mapping[str, str]) -> bytes:
 
 def _description(agent: FunctionAgent) -> dict[str, Any]:
     hints = get_type_hints(agent.function, include_extras=True)
-    plain = {name: kind.__name__ for name, hint in hints.items() if (kind := get_origin(hint) or hint) in _PLAIN}
+    plain = {name: kind.__name__ for name, hint in hints.items() if (kind := get_origin(hint) or hint) in _PLAIN.values()}
     return {"qualname": agent.function.__qualname__, "spec": spec_to_wire(agent.spec), "plain": plain}
 
 

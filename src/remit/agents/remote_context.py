@@ -8,14 +8,12 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import fields
 from inspect import iscoroutinefunction
-from pathlib import Path
-from types import NoneType, UnionType
+from types import NoneType
 from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from remit.agents.rpc import Calls
-from remit.core.budget import Limits
 from remit.core.context import Context, ContextBackend, ContextFacts, ContextFiles, ContextOperations, Handle
 from remit.core.errors import Failed, Misused, RemitError
 from remit.core.events import Event, EventKind
@@ -46,48 +44,24 @@ def _request(wire: object) -> Request:
     return Request(**{name: value for name, value in wire.items() if value is not None})
 
 
-def _checked(type_: type, what: str) -> Callable[[Any], Any]:
-    def decode(value: object) -> Any:
-        if not isinstance(value, type_):
-            raise Misused(f"{value!r:.60} is not {what}.")
-        return value
-
-    return decode
-
-
-def _names_and_values(value: object) -> Any:
-    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-        raise Misused("Pass facts by name and value.")
+def _as_is(value: Any) -> Any:
     return value
 
 
-_list = _checked(list, "a list")
-_text = _checked(str, "text")
-_as_is = Codec(to_jsonable, lambda value: value)
 _CODECS: dict[Any, Codec] = {
-    str: Codec(str, _text),
-    str | Path: Codec(str, _text),
-    Path: Codec(str, Path),
-    Limits: Codec(Limits.to_dict, lambda wire: Limits(**wire)),
+    **dict.fromkeys((Any, NoneType, Handle), Codec(to_jsonable, _as_is)),
     Request: Codec(lambda request: to_jsonable(request.to_dict()), _request),
-    Sequence[Request]: Codec(
-        lambda requests: [to_jsonable(one.to_dict()) for one in requests], lambda wire: [_request(one) for one in _list(wire)]
-    ),
-    Sequence[str]: Codec(list, _list),
-    Mapping[str, Any]: Codec(to_jsonable, _names_and_values),
     Return: Codec(Return.to_dict, Return.from_dict),
-    list[Return]: Codec(lambda returns: [one.to_dict() for one in returns], lambda wire: [Return.from_dict(one) for one in wire]),
 }
-"""Types that JSON lacks, or that need checks."""
+"""Types with their own form; values of any other type are encoded and checked by pydantic, lists of these one by one."""
 
 
 def _codec_of(hint: Any) -> Codec:
-    """Values of a type without an entry above: JSON as it is, checked by the operation itself; anything else (dataclasses, named tuples) as
-    pydantic reads and writes it."""
     if hint in _CODECS:
         return _CODECS[hint]
-    if _is_json(hint):
-        return _as_is
+    item = _CODECS.get(next(iter(get_args(hint)), None))
+    if item is not None and get_origin(hint) in (list, Sequence):
+        return Codec(lambda values: [item.encode(one) for one in values], lambda wire: [item.decode(one) for one in wire])
     adapter = functools.cache(functools.partial(TypeAdapter[Any], hint))
 
     def decode(value: object) -> Any:
@@ -96,13 +70,10 @@ def _codec_of(hint: Any) -> Codec:
         except ValidationError as error:
             raise Misused(f"{value!r:.60} is invalid: {error.errors()[0]['msg']}.") from None
 
-    return Codec(lambda value: adapter().dump_python(value, mode="json"), decode)
+    def encode(value: Any) -> Any:
+        return to_jsonable(value) if get_origin(hint) is Mapping else adapter().dump_python(value, mode="json")
 
-
-def _is_json(hint: Any) -> bool:
-    return hint in (Any, str, int, float, bool, NoneType, Handle) or (
-        get_origin(hint) in (dict, list, UnionType) and all(map(_is_json, get_args(hint)))
-    )
+    return Codec(encode, decode)
 
 
 class Operation(NamedTuple):

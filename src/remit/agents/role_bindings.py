@@ -166,23 +166,23 @@ _BECAUSE = {
 def binding_problems(declarations: Declarations, functions: Collection[str]) -> Iterator[str]:
     """A line for each ineffective entry of `[roles]`; `functions` are the known Python agents."""
     settings = declarations.settings
-    definitions = {name: definition for name, (_, definition) in declarations.known.items()}
-    profiles = [name for name, one in definitions.items() if one.kind is Kind.PROFILE]
-    able = [name for name in definitions if name not in profiles]
+    kinds = {name: definition.kind for name, (_, definition) in declarations.known.items()}
     for role, bound in settings.roles.items():
         fault = ""
-        if role in functions or role in able:
+        if role in functions or kinds.get(role, Kind.PROFILE) is not Kind.PROFILE:
             fault = f"{role} is the project's own agent and needs no binding, so this line has no effect. Remove it."
-        elif role not in ROLES and role not in profiles:
-            fault = f"there is no role or agent file {role!r}.{_did_you_mean(role, [*ROLES, *profiles])} `remit roles` lists them."
+        elif role not in ROLES and role not in kinds:
+            fault = f"there is no role or agent file {role!r}.{_did_you_mean(role, [*ROLES, *kinds])} `remit roles` lists them."
         elif bound == BUILT_IN:
-            has_one = role in BUILT_INS if role not in definitions else built_in_of(definitions[role]) is not None
+            has_one = built_in_of(declarations.known[role][1]) is not None if role in kinds else role in BUILT_INS
             fault = "" if has_one else f"{role} has no built-in: it takes a coding agent or a language model."
-        elif bound not in profiles and names_a_model(bound, settings):
-            fault = "" if bound in able else why_no_model(bound, settings)
-        elif bound not in able and not (bound == MODEL and settings.model):
-            hint = _did_you_mean(bound, [*able, BUILT_IN, MODEL])
-            fault = f"{bound!r} cannot carry it out: name a coding agent, a command or a language model of this project.{hint}"
+        elif kinds.get(bound, Kind.PROFILE) is Kind.PROFILE and not (bound == MODEL and settings.model):
+            hint = _did_you_mean(bound, [*kinds, BUILT_IN, MODEL])
+            fault = (
+                why_no_model(bound, settings)
+                if names_a_model(bound, settings)
+                else (f"{bound!r} cannot carry it out: name a coding agent, a command or a language model of this project.{hint}")
+            )
         if fault:
             yield f"{settings.source_of(f'roles.{role}')}: {fault}"
 

@@ -1,10 +1,9 @@
-"""The forwarded output of a coding agent: its text, plan and tool calls, in one shape for every protocol; and the end of long text."""
+"""The forwarded output of a coding agent: its text and tool calls, in one shape for every protocol; and the end of long text."""
 
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from remit.core.context import Context
@@ -48,15 +47,14 @@ class TextBuffer:
             self.flush()
 
 
-# ---- text, plan and tool calls
+# ---- text and tool calls
 
 PIECE_CHARACTERS = 16 * 1024
 HELD_CHARACTERS = 256 * 1024
 """A longer text is not a return."""
-CALLS_KEPT = 1000
 _WHY_CHARACTERS = 160
 OVER = ("completed", "failed")
-_BLOCK = re.compile(r"(?:\A|\n)[ \t]*(?=[`~{])")
+_BLOCK = re.compile(r"^[ \t]*(?=[`~{])", re.MULTILINE)
 """Where a return may begin: a fence or a brace at the beginning of a line."""
 
 
@@ -66,113 +64,82 @@ class Words:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._held = ""
-        self._is_line_begun = False
+        self._is_mid_line = False
 
     def say(self, text: str) -> None:
         if not self._held:
-            begin = self._block_in(text)
-            self._emit(text[:begin])
-            text = text[begin:]
+            block = next((one for one in _BLOCK.finditer(text) if one.start() or not self._is_mid_line), None)
+            end = len(text) if block is None else block.start()
+            _, newline, line = text.rpartition("\n")
+            self._is_mid_line = bool(line.strip()) or (self._is_mid_line and not newline)
+            self._emit(text[:end])
+            text = text[end:]
         self._held += text
         if len(self._held) > HELD_CHARACTERS:
-            self._release()
+            self._emit_held()
 
     def end_message(self) -> None:
         """The message was not the final return: emit the held text."""
-        self._release()
-        self._is_line_begun = False
+        self._emit_held()
+        self._is_mid_line = False
 
     def end_turn(self) -> None:
         if has_return(self._held):
             self._held = ""
         self.end_message()
 
-    def _release(self) -> None:
+    def _emit_held(self) -> None:
         text, self._held = self._held, ""
         self._emit(text)
 
     def _emit(self, text: str) -> None:
-        for start in range(0, len(text), PIECE_CHARACTERS):
-            self._ctx.emit(text[start : start + PIECE_CHARACTERS])
-
-    def _block_in(self, text: str) -> int:
-        """Position at which a return may begin; the length of the text if there is none."""
-        found = next((one for one in _BLOCK.finditer(text) if one.start() or text[0] == "\n" or not self._is_line_begun), None)
-        _, newline, line = text.rpartition("\n")
-        self._is_line_begun = bool(line.strip()) or (not newline and self._is_line_begun)
-        return len(text) if found is None else found.start()
+        for piece in pieces(text):
+            self._ctx.emit(piece)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    kind: str
-    title: str
-    is_told: bool = False
-    status: str = ""
-    """How it ended; empty while it runs."""
+def pieces(text: str) -> Iterator[str]:
+    return (text[start : start + PIECE_CHARACTERS] for start in range(0, len(text), PIECE_CHARACTERS))
 
 
 class ToolCalls:
+    """One line of progress when a call begins, and one chunk when it ended. Later reports of a call may omit its details."""
+
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self._calls: dict[str, Call] = {}
+        self._begun: dict[str, tuple[str, str]] = {}
+        """Kind and title of running calls that were reported."""
+        self._over: dict[str, str] = {}
+        """How calls ended."""
 
-    def known(self, call_id: str, *, kind: str = "", title: str = "") -> Call:
-        """The known facts of a call: later reports omit earlier details."""
-        before = self._calls.get(call_id, Call(kind="other", title=""))
-        call = before if before.status else replace(before, kind=kind or before.kind, title=title or before.title)
-        self._keep(call_id, call)
-        return call
-
-    def begin(self, call_id: str, *, kind: str = "", title: str = "") -> None:
-        call = self.known(call_id, kind=kind, title=title)
-        if not call.is_told and not call.status:
-            self._ctx.progress(_line(call))
-            self._keep(call_id, replace(call, is_told=True))
+    def begin(self, call_id: str, kind: str, title: str) -> None:
+        if not call_id or (call_id not in self._begun and call_id not in self._over):
+            self._begun[call_id] = kind, title
+            self._ctx.progress(_line(kind, title))
 
     def end(self, call_id: str, status: str, *, kind: str = "", title: str = "", why: str = "") -> None:
         """`status`: completed, failed or denied. A repetition counts once."""
-        call = self.known(call_id, kind=kind, title=title)
-        if call.status:
+        if call_id and call_id in self._over:
             return
-        self._keep(call_id, replace(call, is_told=True, status=status))
+        self._over[call_id] = status
+        begun = self._begun.pop(call_id, None)
+        kind, title = kind or (begun[0] if begun else "other"), title or (begun[1] if begun else "")
         if status == "failed":
             short = " ".join(why.split())[:_WHY_CHARACTERS]
-            self._ctx.progress(f"{_line(call)} ({status}{f': {short}' if short else ''})")
-        elif status == "completed" and not call.is_told:
-            self._ctx.progress(_line(call))
-        self._ctx.emit({"tool": {"id": call_id, "kind": call.kind, "title": call.title, "status": status}})
+            self._ctx.progress(f"{_line(kind, title)} (failed{f': {short}' if short else ''})")
+        elif status == "completed" and begun is None:
+            self._ctx.progress(_line(kind, title))
+        self._ctx.emit({"tool": {"id": call_id, "kind": kind, "title": title, "status": status}})
 
-    def decide(self, call_id: str, *, kind: str = "", title: str = "", decision: str, because: str) -> None:
-        """A permission: every decision for programs, denials for people. A denied call is finished."""
-        call = self.known(call_id, kind=kind, title=title)
-        if call.status == "denied":
-            return
-        self._ctx.emit({"permission": {"kind": call.kind, "title": call.title, "decision": decision, "because": because}})
-        if decision == "denied":
-            self._ctx.progress(f"Permission denied for {_line(call)} ({because}).")
-            self.end(call_id, "denied")
-
-    def _keep(self, call_id: str, call: Call) -> None:
-        if not call_id:
-            return
-        if len(self._calls) >= CALLS_KEPT and call_id not in self._calls:
-            self._calls.clear()
-        self._calls[call_id] = call
+    def deny(self, call_id: str, kind: str, title: str, because: str) -> None:
+        """A call without permission; it may have been reported as failed before."""
+        if not call_id or self._over.get(call_id) != "denied":
+            self._ctx.emit({"permission": {"kind": kind, "title": title, "decision": "denied", "because": because}})
+            self._ctx.progress(f"Permission denied for {_line(kind, title)} ({because}).")
+            self.end(call_id, "denied", kind=kind, title=title)
 
 
-def tell_plan(ctx: Context, steps: Sequence[tuple[str, str]]) -> None:
-    """Its steps, each with its status."""
-    if not steps:
-        return
-    done = sum(status == "completed" for _, status in steps)
-    now = next((step for step, status in steps if status == "in_progress"), "")
-    ctx.emit({"plan": [{"step": step, "status": status} for step, status in steps]})
-    ctx.progress(f"Plan: {done} of {len(steps)} done{f', now: {now}' if now else ''}", done / len(steps))
-
-
-def _line(call: Call) -> str:
-    return f"{call.kind}: {call.title}" if call.title else call.kind
+def _line(kind: str, title: str) -> str:
+    return f"{kind}: {title}" if title else kind
 
 
 # ---- returns

@@ -104,46 +104,44 @@ def read(path: Path, root: Path, trust: "ProjectTrust | None" = None) -> Command
 
 
 def command_of(page: "Page") -> CommandFile:
-    """The command of a page. Raises `Misused` with its file and line."""
-    where = f"{OWN}/{page.path.name}"
+    """The command of a page. Raises `Misused` with its file."""
+    where, head = f"{OWN}/{page.path.name}", dict(page.head)
     if not page.body:
         raise Misused(f"{where}: it has no text below its front matter.")
-    unknown = ", ".join(sorted(map(str, set(page.head) - _KNOWN)))[:200]
+    if isinstance(hint := head.get("argument-hint"), list):  # YAML parses `argument-hint: [path]` as a list
+        head["argument-hint"] = " ".join(f"[{one}]" for one in hint)
+    for key in ("description", "agent", "argument-hint"):
+        if isinstance(head.get(key), bool | list | Mapping):
+            raise _fault(page, f"{key} must be text, not a {type(head[key]).__name__}.")
+    unknown = ", ".join(sorted(map(str, set(head) - _KNOWN)))[:200]
     first_line = next((line.strip(" #") for line in page.body.splitlines() if line.strip(" #")), "")
-    rules = _rules(page) if "arguments" in page.head else None
-    timeout = page.head.get("timeout")
+    rules = _rules(page) if "arguments" in head else None
+    timeout = head.get("timeout")
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < float("inf")):
-        raise _fault(page, "timeout", f"timeout must be a positive number of seconds, not {timeout!r}.")
+        raise _fault(page, f"timeout must be a positive number of seconds, not {timeout!r}.")
+    description, agent, hint = (" ".join(str(head.get(key) or "").split()) for key in ("description", "agent", "argument-hint"))
     return CommandFile(
         name=page.path.stem,
         path=where,
         body=page.body,
-        description=_text(page, "description") or shorten(first_line, 100),
-        agent=_text(page, "agent") or None,
+        description=description or shorten(first_line, 100),
+        agent=agent or None,
         timeout=None if timeout is None else float(timeout),
-        hint=_text(page, "argument-hint") or " ".join(rule.usage for rule in rules or ()),
+        hint=hint or " ".join(rule.usage for rule in rules or ()),
         rules=rules,
         warnings=(f"{where}: ignored keys: {unknown}.",) if unknown else (),
     )
 
 
-def _text(page: "Page", key: str) -> str:
-    value = page.head.get(key, "")
-    if key == "argument-hint" and isinstance(value, list):  # YAML parses `argument-hint: [path]` as a list
-        value = " ".join(f"[{one}]" for one in value)
-    if isinstance(value, bool | list | Mapping):
-        raise _fault(page, key, f"{key} must be text, not a {type(value).__name__}.")
-    return " ".join(str(value or "").split())
-
-
-def _fault(page: "Page", key: str, words: str, advice: str = "") -> Misused:
-    return Misused(f"{OWN}/{page.path.name}: line {page.lines.get(key, 2)}: {words}", advice=advice)
+def _fault(page: "Page", words: str) -> Misused:
+    return Misused(f"{OWN}/{page.path.name}: {words}")
 
 
 # ---- arguments
 
 
 _KINDS = {"text": str, "integer": int, "number": float}
+_RULE = re.compile(r"(text|integer|number)(\.\.\.)?(\?)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,24 +169,20 @@ class ArgumentRule:
 
 
 def _rules(page: "Page") -> tuple[ArgumentRule, ...]:
-    """`arguments` of the front matter: names with `text`, `integer`, `number` or a list of words; `?` suffix:
-    optional, `...`: one or more."""
+    """`arguments` of the front matter: names with `text`, `integer`, `number` or a list of words; `...`: one or more, `?` suffix: optional.
+    Optional ones, then one with `...`, go last."""
     given = page.head["arguments"]
-    if not isinstance(given, Mapping):
-        raise _fault(page, "arguments", "arguments must be names with their kinds.", "E.g. arguments: {number: integer, focus: text?}.")
     rules: list[ArgumentRule] = []
-    for key, value in given.items():
+    for key, value in given.items() if isinstance(given, Mapping) else [("arguments", given)]:
         name, choices = str(key), tuple(map(str, value)) if isinstance(value, list) else ()
-        words = "text" if choices else str(value)
-        kind = words.removesuffix("?").removesuffix("...")
-        if kind not in _KINDS or not is_name(name):
-            advice = f"Use {', '.join(_KINDS)}, with ? or ...."
-            raise _fault(page, "arguments", f"argument {name:.40} has the kind {words!r:.40}.", advice)
-        is_required, is_rest = not words.endswith("?"), words.removesuffix("?").endswith("...")
-        if rules and (rules[-1].is_rest or (is_required and not rules[-1].is_required)):
-            advice = "Optional ones, then one with ..., go last."
-            raise _fault(page, "arguments", f"argument {name} cannot follow {rules[-1].name}.", advice)
-        rules.append(ArgumentRule(name=name, kind=kind, choices=choices, is_required=is_required, is_rest=is_rest))
+        found = _RULE.fullmatch("text" if choices else str(value))
+        if found is None or not is_name(name) or not isinstance(given, Mapping):
+            words = f"argument {name:.40} has the kind {value!s:.40}. Use {', '.join(_KINDS)}, a list of words, ... and ?."
+            raise _fault(page, words)
+        rule = ArgumentRule(name=name, kind=found[1], choices=choices, is_rest=bool(found[2]), is_required=not found[3])
+        if rules and (rules[-1].is_rest or (rule.is_required and not rules[-1].is_required)):
+            raise _fault(page, f"argument {name} cannot follow {rules[-1].name}: optional ones, then one with ..., go last.")
+        rules.append(rule)
     return tuple(rules)
 
 

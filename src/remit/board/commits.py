@@ -231,8 +231,6 @@ def _select(repository: Repository, paths: Sequence[str], deleted: Sequence[str]
             left_out.append(f"{one_line(path)} ({why})")
         else:
             chosen[placed] = path
-    inner = {placed: one for placed in chosen for one in _parents(placed) if os.path.lexists(repository.top / one / ".git")}
-    left_out += [f"{one_line(chosen.pop(one))} (in {one_line(inner[one])}, a repository of its own: commit it there)" for one in inner]
     conflicts = repository.names("ls-files", "-z", "--unmerged", paths=list(chosen)) if chosen else []
     unmerged = _with_parents([entry.partition("\t")[2] for entry in conflicts])
     left_out += [f"{one_line(chosen.pop(one))} (has a conflict that is not resolved)" for one in list(chosen) if one in unmerged]
@@ -275,8 +273,7 @@ def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str]
     changed, new = _changes(repository, before, chosen, deleted, left_out) if chosen else ([], [])
     made = _make(repository, before, changed, new, message) if changed else CommitResult()
     if left_out:
-        off = "" if changed else " (board_commits = false in remit.toml switches commits off.)"
-        made = replace(made, warning=f"{made.warning} Not committed: {list_some(left_out, 5)}.{off}".strip())
+        made = replace(made, warning=f"{made.warning} Not committed: {list_some(left_out, 5)}.".strip())
     return made
 
 
@@ -290,8 +287,12 @@ def _changes(
     for placed, path in chosen.items():
         if placed not in known and (os.path.lexists(repository.top / placed) or path not in deleted):
             left_out.append(f"{one_line(path)} ({'ignored by git' if os.path.lexists(repository.top / placed) else 'not there'})")
-    differing = repository.names("diff", "--name-only", "-z", "--no-renames", NO_SUBMODULES, repository.tree(before), paths=paths)
-    return list(dict.fromkeys((*differing, *new))), new
+    return list(dict.fromkeys((*_differing(repository, before, paths), *new))), new
+
+
+def _differing(repository: Repository, before: str, paths: Sequence[str]) -> list[str]:
+    """The known files of the working tree that differ from HEAD."""
+    return repository.names("diff", "--name-only", "-z", "--no-renames", NO_SUBMODULES, repository.tree(before), paths=paths)
 
 
 def _make(repository: Repository, before: str, changed: Sequence[str], new: Sequence[str], message: str) -> CommitResult:
@@ -302,6 +303,10 @@ def _make(repository: Repository, before: str, changed: Sequence[str], new: Sequ
     try:
         if new:
             repository.with_paths("add", "--intent-to-add", paths=new)
+            changed = _differing(repository, before, changed)  # a file that was taken out of the index may be as it was
+        if not changed:
+            repository.with_paths("reset", "--quiet", paths=new)
+            return CommitResult()
         repository.with_paths("commit", "--only", "--quiet", "--cleanup=whitespace", "-m", message, paths=changed)
     except BaseException as error:
         late = _tidying(repository)
@@ -318,10 +323,7 @@ def _make(repository: Repository, before: str, changed: Sequence[str], new: Sequ
         if paths:
             late.with_paths("reset", "--quiet", paths=list(dict.fromkeys(paths)))
     except RemitError as error:
-        return CommitResult(hash=late.head(), warning=f"The commit was made, but git's index was not updated: {_reason(error)}.")
-    kept_out = [path for path in changed if path not in committed]
-    if kept_out and not trouble:
-        trouble = f"{CODE}: a hook kept these out of the commit: {list_some(kept_out, 5)}."
+        trouble = f"The commit was made, but git's index was not updated: {_reason(error)}."
     return CommitResult(hash=late.head(), warning=trouble)
 
 
@@ -332,8 +334,6 @@ def _alone(repository: Repository, seconds: float) -> Iterator[None]:
         try:
             held.enter_context(file_lock(repository.common_dir / COMMIT_LOCK, timeout=seconds))
         except Unavailable as error:
-            if error.__cause__ is not None:  # not locked by another process: it cannot be locked at all
-                raise
             raise Busy(error.message) from None
         yield
 

@@ -32,7 +32,8 @@ TRACE_LENGTH = 2_000
 IDS = "error_ids"
 """Key of a task's entry in state.json that names its errors."""
 OPEN, BEING_FIXED, FIXED = "not_addressed", "in_progress", "resolved"
-MAX_GROUPS, MAX_ERRORS, MAX_NAMES = 12, 100, 3
+MAX_ERRORS, MAX_NAMES = 100, 3
+CLOSED = (Status.COMPLETED, Status.ABANDONED)
 REQUEST = (
     "Find out why the errors of the task below happen, and what removes the cause of each. Repair nothing now. Put the groups of errors "
     "into data.groups as well, each with its cause and what to do: a plan is made of them."
@@ -51,19 +52,19 @@ async def errors(
     await off_loop(settle_ledger, board, ledger)
     unplanned, found = await off_loop(find_errors, board, ledger, kind)
     if not found:
-        return _nothing_to_do(kind, notices)
+        words = f"No error{f' of type {kind}' if kind else ''} is open."
+        return Outcome(command=COMMAND, status="completed", summary=words, warnings=notices)
     chosen = require_route(remit.settings, remit.directory.find, COMMAND, unplanned)
     task, more = (unplanned, ()) if unplanned is not None else await off_loop(_record, board, found)
-    notices, found = (*notices, *more), [entry for entry in found if entry.id in ids_of(task)]
+    found = [entry for entry in found if entry.id in ids_of(task)]
     await off_loop(settle_ledger, board, ledger)
     outcomes: list[Outcome] = []
     is_diagnosed = any(one.type == "research" and not one.extra.get("partial") for one in task.artifacts)
     if not is_diagnosed and task.status is not Status.PLANNING:
         entries = [{**entry.to_dict(), "stack_trace": entry.stack_trace[-TRACE_LENGTH:]} for entry in found]
-        diagnosis = DocumentCommand(
-            name="research", number=task.number, timeout=timeout, route=COMMAND, request=REQUEST, more=(("errors", entries),)
-        )
-        outcomes.append(await work_on(remit, board, diagnosis, waiting=waiting))
+        known: dict[str, Any] = {"request": REQUEST, "more": (("errors", entries),)}
+        command = DocumentCommand(name="research", number=task.number, timeout=timeout, route=COMMAND, **known)
+        outcomes.append(await work_on(remit, board, command, waiting=waiting))
     for agent in chosen.then:
         if outcomes and outcomes[-1].status != "completed":
             break
@@ -78,7 +79,7 @@ async def errors(
         )
         outcomes.append(await work_on(remit, board, command, waiting=waiting))
     await off_loop(settle_ledger, board, ledger)
-    return _outcome(task, found, outcomes, notices)
+    return _outcome(task, found, outcomes, (*notices, *more))
 
 
 def find_errors(board: Board, ledger: ErrorLedger, kind: str | None = None) -> tuple[Task | None, list[Entry]]:
@@ -89,13 +90,8 @@ def find_errors(board: Board, ledger: ErrorLedger, kind: str | None = None) -> t
         can_be_planned = task.status in (Status.RESEARCHING, Status.PLANNING) or is_legal(task.status, Status.PLANNING)
         if mine and can_be_planned and not task.has_plan and claims.holder_of(board, task.number) is None:
             return task, mine
-    groups = list(group_entries(entry for entry in known.values() if entry.fix_status == OPEN).values())
-    return None, [entry for group in groups[:MAX_GROUPS] for entry in group][:MAX_ERRORS]
-
-
-def _nothing_to_do(kind: str | None, warnings: tuple[str, ...] = ()) -> Outcome:
-    words = f"No error{f' of type {kind}' if kind else ''} is open."
-    return Outcome(command=COMMAND, status="completed", summary=words, warnings=warnings)
+    groups = group_entries(entry for entry in known.values() if entry.fix_status == OPEN)
+    return None, [entry for group in groups.values() for entry in group][:MAX_ERRORS]
 
 
 # ---- the task
@@ -109,22 +105,19 @@ def _record(board: Board, found: Sequence[Entry]) -> tuple[Task, tuple[str, ...]
         if not entries:
             number = theirs[found[0].id]
             raise Refused(f"Task {number} was just created for these errors.", advice=f"`remit task {number}` shows it.")
-        task = number_task(board, draft.state, _new_task(entries), at=draft.at)
+        new = NewTask(
+            text=f"The error ledger (`remit ledger`) has errors without a fix:\n\n{_listed(entries)}",
+            title=f"Fix {list_some(list(group_entries(entries)), MAX_NAMES)}",
+            priority=Priority.HIGH if any(entry.severity == "high" for entry in entries) else Priority.MEDIUM,
+            language="general",
+            type="bugfix",
+            source=f"error ledger: {list_some([one_line(entry.id) for entry in entries], MAX_NAMES)}",
+        )
+        task = number_task(board, draft.state, new, at=draft.at)
         task = replace(task, extra={**task.extra, IDS: [entry.id for entry in entries]})
         add_task(draft, task)
         board.commit_for(draft, f"task {task.number}: create from errors", command=COMMAND, task_number=task.number)
     return task, draft.warnings
-
-
-def _new_task(entries: Sequence[Entry]) -> NewTask:
-    return NewTask(
-        text=f"The error ledger (`remit ledger`) has errors without a fix:\n\n{_listed(entries)}",
-        title=f"Fix {list_some(list(group_entries(entries)), MAX_NAMES)}",
-        priority=Priority.HIGH if any(entry.severity == "high" for entry in entries) else Priority.MEDIUM,
-        language="general",
-        type="bugfix",
-        source=f"error ledger: {list_some([one_line(entry.id) for entry in entries], MAX_NAMES)}",
-    )
 
 
 def _listed(entries: Iterable[Entry]) -> str:
@@ -133,8 +126,6 @@ def _listed(entries: Iterable[Entry]) -> str:
         seen = plural(sum(entry.recurrence_count for entry in group), "time")
         ids = list_some([one_line(entry.id) for entry in group], MAX_NAMES)
         lines.append(f"- Fix {name}: {one_line(group[0].message, MESSAGE_LENGTH)} (seen {seen}; {ids})")
-        if advice := str(group[0].context.get("recommendation") or ""):
-            lines.append(f"  - Recommended then: {one_line(advice, MESSAGE_LENGTH)}")
     return "\n".join(lines)
 
 
@@ -143,6 +134,7 @@ def _outcome(task: Task, found: Sequence[Entry], outcomes: Sequence[Outcome], no
     done = Outcome(command=COMMAND, status="completed", summary="Its errors are diagnosed.", task_number=task.number)
     last = outcomes[-1] if outcomes else replace(done, task_status=task.status.marker, next_steps=f"`remit plan {task.number}` plans it.")
     is_open = last.status not in ("completed", "blocked")
+    groups = [{"name": name, "errors": [one.id for one in group]} for name, group in group_entries(found).items()]
     return replace(
         last,
         command=COMMAND,
@@ -150,11 +142,7 @@ def _outcome(task: Task, found: Sequence[Entry], outcomes: Sequence[Outcome], no
         artifacts=tuple(artifact for one in outcomes for artifact in one.artifacts),
         next_steps=f"`remit {COMMAND}` continues with task {task.number}." if is_open else last.next_steps,
         warnings=tuple(dict.fromkeys((*notices, *(warning for one in outcomes for warning in one.warnings)))),
-        data={
-            **last.data,
-            "groups": [{"name": name, "errors": [one.id for one in group]} for name, group in group_entries(found).items()],
-            "sessions": [one.session_id for one in outcomes if one.session_id],
-        },
+        data={**last.data, "groups": groups, "sessions": [one.session_id for one in outcomes if one.session_id]},
     )
 
 
@@ -167,11 +155,10 @@ def group_entries(entries: Iterable[Entry]) -> Groups:
         name = entry.code or entry.type
         found.setdefault(f"{name} of {entry.origin}" if entry.origin else name, []).append(entry)
 
-    def rank(item: tuple[str, list[Entry]]) -> tuple[bool, int, str]:
-        name, group = item
-        return not any(one.severity == "high" for one in group), -sum(one.recurrence_count for one in group), name
+    def rank(name: str) -> tuple[bool, int, str]:
+        return all(one.severity != "high" for one in found[name]), -sum(one.recurrence_count for one in found[name]), name
 
-    return dict(sorted(found.items(), key=rank))
+    return {name: found[name] for name in sorted(found, key=rank)}
 
 
 def presentable(entry: Entry) -> Entry:
@@ -194,27 +181,24 @@ def ids_of(task: Task) -> tuple[str, ...]:
 
 def settle_ledger(board: Board, ledger: ErrorLedger) -> tuple[str, ...]:
     """Update the ledger from the tasks made for its entries. Returns the changed ids."""
-    entries, seen = ledger.entries(), board.look()
+    seen = board.look()
     tasks = (*(archived_tasks(board) if seen.exists else ()), *seen.state.tasks)
     known = {task.number: task for task in tasks}
     # A recurring error has two tasks: the open one counts, wherever it is in TODO.md.
     by_id = {one: task for task in sorted(tasks, key=lambda task: task.status not in ENDED) for one in ids_of(task)}
     changes: dict[str, Fix] = {}
-    for entry in entries:
+    for entry in ledger.entries():
         task = by_id.get(entry.id)
-        if entry.fix_status not in (OPEN, BEING_FIXED):  # a person has settled it
-            continue
-        if task is not None and task.status not in (Status.COMPLETED, Status.ABANDONED):
+        fix = None
+        if task is not None and task.status not in CLOSED:
             fix = Fix(status=BEING_FIXED, plan_ref=task.plan_path or entry.fix_plan_ref, task_ref=task.number)
         elif entry.fix_status == BEING_FIXED and isinstance(entry.fix_task_ref, int):
             task = known.get(entry.fix_task_ref)
-            if task is not None and task.status not in (Status.COMPLETED, Status.ABANDONED):
-                continue
-            is_fixed = task is not None and task.status is Status.COMPLETED
-            fix = Fix(status=FIXED if is_fixed else OPEN, plan_ref=entry.fix_plan_ref, task_ref=entry.fix_task_ref)
-        else:  # it recurred after its task had ended, or a person says that it is being fixed
-            continue
-        if fix.of(entry) != entry:
+            if task is None or task.status in CLOSED:
+                is_fixed = task is not None and task.status is Status.COMPLETED
+                fix = Fix(status=FIXED if is_fixed else OPEN, plan_ref=entry.fix_plan_ref, task_ref=entry.fix_task_ref)
+        # Otherwise it recurred after its task had ended, or a person has settled it or says that it is being fixed.
+        if fix is not None and entry.fix_status in (OPEN, BEING_FIXED) and fix.of(entry) != entry:
             changes[entry.id] = fix
     return ledger.set_fixes(changes) if changes else ()
 

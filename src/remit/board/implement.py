@@ -120,22 +120,20 @@ async def comment_on_work(
 async def merge_work(remit: Remit, board: Board, number: int) -> Outcome:
     """Land the work of a task as a person asks for, and complete it. Raises `Refused` where a phase of its plan is open."""
     piece = await off_loop(next_piece, board, number)
-    if piece is not None and piece.phase is not WHOLE:
-        open_phase = f"Task {number} is not finished: phase {piece.phase.number} is open."
-        raise Refused(open_phase, code="INVALID_OPERATION", advice=f"remit implement {number}")
     if piece is not None:
-        await off_loop(_take_as_done, board, number)
+        await off_loop(_take_as_done, board, piece)
     task = await off_loop(lambda: board.look().state.task(number))
     commands = commands_of(task, await off_loop(plan_of, board, task))
     is_accepted = bool(commands or remit.settings.workspace.accept)
     return await implement(remit, board, number, landing=LandingOptions(mode=QUEUE if is_accepted else True, is_taken=True))
 
 
-def _take_as_done(board: Board, number: int) -> None:
+def _take_as_done(board: Board, piece: Piece) -> None:
     """A person takes the work of a task without a plan as it is, whatever its agent said. Blocking."""
-    workspace = find_task_workspace(board.root, number)
-    if workspace is None or not workspace_status(workspace).changed:
-        raise Refused(f"Task {number} has no work that could be merged.", code="INVALID_OPERATION", advice=f"remit implement {number}")
+    number, workspace = piece.task.number, find_task_workspace(board.root, piece.task.number)
+    if piece.phase is not WHOLE or workspace is None or not workspace_status(workspace).changed:
+        why = "it has no work" if piece.phase is WHOLE else f"phase {piece.phase.number} is open"
+        raise Refused(f"Task {number} cannot be merged: {why}.", code="INVALID_OPERATION", advice=f"remit implement {number}")
     with board.change(f"Task {number}: its work was taken as done by hand") as draft:
         task = draft.state.task(number)
         check_entry(task, "implement", force=False)
@@ -256,14 +254,13 @@ class ImplementRun(TaskRun):
         return found
 
     def _show(self, piece: Piece, *, is_first: bool) -> None:
-        if piece.phase is WHOLE:
-            return
-        phases = piece.plan.phases
-        done = [phase for phase in phases if not phase.is_open]
-        if is_first and (done or piece.phase.status is not PhaseStatus.NOT_STARTED):
-            self.show(f"Task {self.number} resumes from phase {piece.phase.number} ({len(done)} of {len(phases)} done).")
-        at = [phase.number for phase in phases].index(piece.phase.number) + 1
-        self.show(f"phase {at} of {len(phases)}: {piece.phase.name}")
+        if piece.phase is not WHOLE:
+            phases = piece.plan.phases
+            done = len(phases) - len(piece.plan.open_phases)
+            if is_first and (done or piece.phase.status is not PhaseStatus.NOT_STARTED):
+                self.show(f"Task {self.number} resumes from phase {piece.phase.number} ({done} of {len(phases)} done).")
+            at = [phase.number for phase in phases].index(piece.phase.number) + 1
+            self.show(f"phase {at} of {len(phases)}: {piece.phase.name}")
 
     async def take_comments(self, words: str) -> Outcome:
         """Pass a person's comments on the work to its agent's session; the work stays in its worktree."""
@@ -483,13 +480,17 @@ class ImplementRun(TaskRun):
         # The command continues a stopped phase, not a separate delegation.
         errors = tuple(replace(error, recommendation=again) if error.code in STOPPED else error for error in verdict.errors)
         where = "" if phase is WHOLE else f"Phase {phase.number} ({phase.name}) is not done. "
+        advice = errors[0].recommendation if errors else ""
+        steps = advice if verdict.is_undone else f"Continue with {'it' if phase is WHOLE else f'phase {phase.number}'}: {again}"
+        if verdict.moves_to is Status.BLOCKED:
+            steps = f"{result.next_steps or advice or 'Resolve what it is blocked by.'} Then: {again}"
         return self._outcome(
             task,
             str(verdict.status),
             f"{where}{verdict.summary}",
             artifacts=verdict.artifacts,
             errors=errors,
-            next_steps=_next_steps(phase, result, verdict, errors, again),
+            next_steps=steps,
             commit=self.commit,
             session_id=result.session_id,
             stop_reason=str(result.stop_reason if verdict.status is result.status else StopReason.INVALID_RETURN),
@@ -499,8 +500,7 @@ class ImplementRun(TaskRun):
     def _stopped_by_person(self, piece: Piece, result: Return, verdict: Verdict, task: Task | None) -> Outcome:
         """A person moved or removed the task during a phase, which counts."""
         now = f"was set to [{task.status.marker}]" if task is not None else "was removed from the board"
-        done = "The work" if piece.phase is WHOLE else f"Phase {piece.phase.number}"
-        words = f"Task {self.number} {now} while it was worked on. {done} is done and kept; no further phase is begun."
+        words = f"Task {self.number} {now} while it was worked on. Its work is kept; no further phase is begun."
         error = new_error("execution", "CANCELLED", words, f"To continue all the same: remit implement {self.number} --force")
         more: dict[str, Any] = {"next_steps": error.recommendation, "commit": self.commit, "session_id": result.session_id}
         return self._outcome(task, "partial", words, artifacts=verdict.artifacts, errors=(error,), **more)
@@ -588,16 +588,6 @@ def _record(piece: Piece, result: Return, verdict: Verdict, at: str) -> PhaseRec
         finished=at,
         commit=verdict.commit,
     )
-
-
-def _next_steps(phase: Phase, result: Return, verdict: Verdict, errors: Sequence[ErrorInfo], again: str) -> str:
-    advice = errors[0].recommendation if errors else ""
-    if verdict.moves_to is Status.BLOCKED:
-        return f"{result.next_steps or advice or 'Resolve what it is blocked by.'} Then: {again}"
-    if verdict.is_undone:
-        return advice
-    where = "Resume it:" if phase is WHOLE else f"Continue with phase {phase.number}:"
-    return f"{where} {again}"
 
 
 def refused_outcome(number: int, error: RemitError) -> Outcome:

@@ -175,30 +175,30 @@ def fault_in(root: Path, place: Place, text: str, agents: Collection[str]) -> st
         page = page_of(text.replace("\r\n", "\n"), path)
         if place.kind is Kind.AGENT:
             return _fault_of_agent(page, place, agents)
-        page = page or Page(path=path, head={}, body=text.strip(), lines={})
-        return _fault_of_carrier(page, "agent", command_files.command_of(page).agent, agents)
+        page = page or Page(path=path, head={}, body=text.strip())
+        return _fault_of_carrier("agent", command_files.command_of(page).agent, agents)
     except Misused as error:
         return error.message.removeprefix(f"{path}: ").removeprefix(f"{place.path}: ")
 
 
 def _fault_of_agent(page: Page | None, place: Place, agents: Collection[str]) -> str:
     if page is None:
-        return "line 1: it has no front matter, so it is not an agent. It must begin with a line of three dashes."
+        return "it has no front matter, so it is not an agent. It must begin with a line of three dashes."
     check_guest(page)
     declared = ours(page)
     if declared is None:
         return "it declares no agent."
     if declared.name != place.name:
-        return f"line {page.lines.get('name', 1)}: its name is {declared.name!r}, but must be {place.name!r}."
+        return f"its name is {declared.name!r}, but must be {place.name!r}."
     if not page.body:
         return "it has no text below its front matter, so the agent has no instructions."
-    return _fault_of_carrier(page, "runs_on", definition_for(declared).runs_on, agents)
+    return _fault_of_carrier("runs_on", definition_for(declared).runs_on, agents)
 
 
-def _fault_of_carrier(page: Page, key: str, executor: str | None, agents: Collection[str]) -> str:
+def _fault_of_carrier(key: str, executor: str | None, agents: Collection[str]) -> str:
     if executor is None or executor in agents:
         return ""
-    return f"line {page.lines.get(key, 2)}: no agent {executor!r} can carry it out."
+    return f"{key}: no agent {executor!r} can carry it out."
 
 
 def _why_taken(root: Path, place: Place, taken: Collection[str]) -> str:

@@ -286,14 +286,10 @@ def list_items(text: str) -> list[ListItem]:
 
 MAX_FAULTS = 20
 SHOWN_CHARACTERS = 200
-_SHELL_WORDS = """
-    . : [ alias bg break case cd command continue echo eval exec exit export false fg for getopts hash if jobs kill printf pwd read readonly
-    return set shift test times trap true type ulimit umask unset until wait while {
-"""
+_SHELL_WORDS = "! . : [ cd command echo eval exec exit export false for if printf set test trap true umask unset until while {"
 BUILTINS = frozenset(_SHELL_WORDS.split())
-"""Commands and reserved words that can start a command of sh."""
+"""Common commands and reserved words of sh, which are no programs."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
-_PUNCTUATION = frozenset("();<>|&")
 
 
 def plan_faults(root: Path, text: str, old: str = "") -> tuple[str, ...]:
@@ -330,25 +326,18 @@ def _command_faults(root: Path, plan: Plan, new: set[str]) -> Iterator[str]:
     commands = [(f"Phase {phase.number}", one) for phase in plan.open_phases for one in phase.accept]
     for where, command in (*commands, *(("The plan", one) for one in plan.accept)):
         shown = one_line(command, SHOWN_CHARACTERS)
+        words = shlex.shlex(command, posix=True, punctuation_chars=True)
+        words.whitespace_split = True
         try:
-            program = _program(command)
+            program = next((one for one in list(words) if one != "!" and not _ASSIGNMENT.match(one) and one.strip("();<>|&")), "")
         except ValueError as error:
             yield f"{where}: the acceptance command `{shown}` cannot be parsed: {error}."
             continue
         if not program:
             yield f"{where}: the acceptance command `{shown}` runs no program."
         elif not _is_known(root, program, new):
-            yield (
-                f"{where}: the program `{one_line(program, SHOWN_CHARACTERS)}` of the acceptance command `{shown}` is neither on PATH "
-                "nor in the project."
-            )
-
-
-def _program(command: str) -> str:
-    """The first program that it runs; empty: none. Raises `ValueError`."""
-    words = shlex.shlex(command, posix=True, punctuation_chars=True)
-    words.whitespace_split = True
-    return next((word for word in list(words) if word != "!" and not _ASSIGNMENT.match(word) and not _PUNCTUATION.issuperset(word)), "")
+            name = one_line(program, SHOWN_CHARACTERS)
+            yield f"{where}: the program `{name}` of the acceptance command `{shown}` is neither on PATH nor in the project."
 
 
 def _is_known(root: Path, program: str, new: set[str]) -> bool:

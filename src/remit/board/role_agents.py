@@ -13,7 +13,7 @@ from remit.board.plans import list_items, read_plan
 from remit.board.task import PhaseStatus
 from remit.core.context import Context
 from remit.core.errors import Failed, Misused
-from remit.core.result import Return, Status
+from remit.core.result import Status
 from remit.core.text import one_line, plural
 from remit.system.artifact_files import read_inside
 from remit.system.beneath import resolve_inside
@@ -203,13 +203,24 @@ async def _study(
     found = await ctx.delegate("researcher.deep_research", parameters=asked)
     report = next((one for one in found.artifacts if one.path.endswith(".md")), None)
     text = await read(ctx, report.path) if report is not None else ""
+    begun = "The study is not complete." if found.status is Status.PARTIAL else "The study could not be made."
+    unfinished = {**found.forwarded(), "artifacts": [], "summary": one_line(f"{begun} {found.summary}", SUMMARY_LENGTH, at_word=True)}
     if not text:
-        return _unfinished(found)
+        return unfinished
     first, _, rest = text.partition("\n")  # its own title repeats the question
+    facts = {"Asked for in particular": one_line(focus, 400, at_word=True), "Question": question, "Earlier reports": ", ".join(reports)}
+    head = "\n".join((f"# Research: {title}", "", *(f"- **{name}**: {value}" for name, value in facts.items() if value)))
     body = rest.lstrip("\n") if first.startswith("# ") else text
-    head = _head(ctx, title, focus, question, reports, found)
     path = await put(ctx, f"{head}\n\n{body}", write_to, "report.md", "report", "Findings, quoted with their sources.")
-    return _finished(found, path)
+    data = {**(found.data if isinstance(found.data, dict) else {}), "report": path, "session_id": found.session_id}
+    # A search without results is a finished study; one that ran out of time is not.
+    is_empty = found.status is Status.PARTIAL and [error.code for error in found.errors] == ["NOT_FOUND"]
+    if not is_empty and found.status is not Status.COMPLETED:
+        return {**unfinished, "data": data}
+    words = "The study is done, and nothing that was searched answers it. The report says what was searched and what came nearest."
+    advice = "Name other sources, add a focus, or bind the role researcher to a language model ([roles])."
+    next_steps = found.next_steps or (advice if is_empty else "")
+    return complete(words if is_empty else found.summary, data={**data, "found": not is_empty}, next_steps=next_steps)
 
 
 def question_of(title: str, description: str, focus: str) -> str:
@@ -218,38 +229,6 @@ def question_of(title: str, description: str, focus: str) -> str:
     parts = (focus, "" if is_within else title, *description.splitlines())
     asked = [f"{part.strip().rstrip(' .?!;:,')}?" for part in parts if part.strip(" .?!;:,-*+")]
     return one_line(" ".join(asked), QUESTION_LENGTH, at_word=True)
-
-
-def _head(ctx: Context, title: str, focus: str, question: str, earlier: list[str], found: Return) -> str:
-    number = ctx.task.task_number if ctx.task is not None else None
-    has_answer = isinstance(found.data, dict) and bool(found.data.get("written"))
-    made_by = "A model wrote the answer from the quotations." if has_answer else "It quotes what it finds and draws no conclusions."
-    facts = {
-        "Task number": str(number) if number is not None else "",
-        "Asked for in particular": one_line(focus, 400, at_word=True),
-        "Question": question,
-        "Earlier reports": ", ".join(earlier),
-        "Made by": f"the researcher that comes with remit. {made_by}",
-    }
-    return "\n".join((f"# Research: {title}", "", *(f"- **{name}**: {value}" for name, value in facts.items() if value)))
-
-
-def _unfinished(found: Return) -> dict[str, Any]:
-    """The partial study, with the errors of the search."""
-    begun = "The study is not complete." if found.status is Status.PARTIAL else "The study could not be made."
-    return {**found.forwarded(), "artifacts": [], "summary": one_line(f"{begun} {found.summary}", SUMMARY_LENGTH, at_word=True)}
-
-
-def _finished(found: Return, path: str) -> dict[str, Any]:
-    """A search without results is a finished study; one that ran out of time is not."""
-    data = {**(found.data if isinstance(found.data, dict) else {}), "report": path, "session_id": found.session_id}
-    if found.status is Status.PARTIAL and [error.code for error in found.errors] == ["NOT_FOUND"]:
-        words = "The study is done, and nothing that was searched answers it. The report says what was searched and what came nearest."
-        advice = found.next_steps or "Name other sources, add a focus, or bind the role researcher to a language model ([roles])."
-        return complete(words, data={**data, "found": False}, next_steps=advice)
-    if found.status is not Status.COMPLETED:
-        return {**_unfinished(found), "data": data}
-    return complete(found.summary, data={**data, "found": True}, next_steps=found.next_steps)
 
 
 # ---- single steps

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remit.board.archive import archived_tasks, bring_back, put_away
 from remit.board.board import Board, Draft, no_board
@@ -17,6 +17,9 @@ from remit.board.write_set import read_or_none
 from remit.core.cycles import shortest_cycle
 from remit.core.errors import Misused, Refused
 from remit.core.text import list_some, one_line, plural, shorten
+
+if TYPE_CHECKING:
+    from remit.board.plans import ListItem
 
 TITLE_LENGTH = 80
 GIVEN_TITLE_LENGTH = 200
@@ -161,9 +164,8 @@ def abandon(board: Board, numbers: Sequence[int], reason: str, *, force: bool = 
 def recover(board: Board, numbers: Sequence[int]) -> Outcome:
     """[ABANDONED] → [NOT STARTED], also for archived tasks."""
     with board.change() as draft:
-        away = [number for number in numbers if draft.state.find(number) is None]
-        if away:
-            bring_back(board, draft, [task.number for task in archived_tasks(board) if task.number in away])
+        if away := [number for number in numbers if draft.state.find(number) is None]:
+            bring_back(board, draft, away)
         tasks = [draft.state.task(number) for number in numbers]
         for task in tasks:
             if task.status is not Status.ABANDONED:
@@ -201,63 +203,52 @@ def _moved_outcome(draft: Draft, numbers: Sequence[int], verb: str, warnings: Se
 
 
 def divide(board: Board, number: int, prompt: str = "", *, force: bool = False) -> Outcome:
-    """Divide a task into two to five. Refused without written parts: none are invented."""
+    """Divide a task into two to five, by the list in the prompt or its description. Refused without one: parts are not invented."""
     with board.change() as draft:
         task = draft.state.task(number)
         if number in holders(board):
             advice = "Divide it when that has ended, or stop it with `remit cancel`."
             raise Refused(f"Task {number} is being worked on now.", advice=advice)
         warnings = list(_check_move(task, Status.EXPANDED, force=force))
-        texts, in_turn = _parts_of(board, task, prompt)
-        if task.accept and not in_turn:
-            warnings.append(f"Acceptance commands of task {number} apply to no part of it: add them where they belong.")
-        made = _divided(board, draft, task, texts, in_turn)
+        made = _divided(board, draft, task, _parts_of(task, prompt))
         numbers = [one.number for one in made]
         board.commit_for(draft, f"task {number}: divide into {spell_numbers(numbers)}", command="task", task_number=number)
-    order = "each after the one before it" if in_turn else "in any order"
-    head = f"Task {number} is divided into {len(made)} tasks, {order}: {spell_numbers(numbers)}"
     return _outcome(
         draft,
-        "\n".join([head, *(f"  {one.number}. {one.title}" for one in made)]),
+        "\n".join([f"Task {number} is divided into {len(made)} tasks:", *(f"  {one.number}. {one.title}" for one in made)]),
         [number],
         warnings,
         next_steps=f"remit research {numbers[0]}",
-        data={"created": numbers, "in_turn": in_turn},
+        data={"created": numbers},
     )
 
 
-def _parts_of(board: Board, task: Task, prompt: str) -> tuple[list[str], bool]:
-    """Its parts: in the prompt, else in the description, else the phases of its plan; and whether each depends on the previous one: in a
-    numbered list, and phases. Raises `Misused` unless there are two to five."""
-    from remit.board.plans import list_items  # imported here: most commands read no plan
-    from remit.board.task_prompts import plan_at
+def _parts_of(task: Task, prompt: str) -> "list[ListItem]":
+    """Raises `Misused` unless there are two to five."""
+    from remit.board.plans import list_items  # imported here: most commands read no list
 
     items = list_items(prompt if prompt.strip() else task.description)
-    texts = ["\n".join((item.text, *(f"- {part}" for part in item.parts))) for item in items]
-    in_turn = bool(items) and all(item.is_numbered for item in items)
-    if not texts and prompt.strip():
-        texts = [line.strip() for line in prompt.splitlines() if line.strip()]
-    elif not texts and task.plan_path:
-        texts, in_turn = [f"{one.name}\n\n{one.text}" for one in plan_at(board.root, task.plan_path).phases], True
-    if MIN_PARTS <= len(texts) <= MAX_PARTS:
-        return texts, in_turn
+    if MIN_PARTS <= len(items) <= MAX_PARTS:
+        return items
     raise Misused(
-        f"A task is divided into {MIN_PARTS} to {MAX_PARTS} parts; {plural(len(texts), 'part')} found.",
+        f"A task is divided into {MIN_PARTS} to {MAX_PARTS} parts; {plural(len(items), 'part')} found.",
         advice=f'Write them as a list, numbered when they are to be done in turn: remit task --divide {task.number} "1. this\n2. that"',
     )
 
 
-def _divided(board: Board, draft: Draft, task: Task, texts: Sequence[str], in_turn: bool) -> list[Task]:
+def _divided(board: Board, draft: Draft, task: Task, items: "Sequence[ListItem]") -> list[Task]:
+    """Those of a numbered list depend on one another in turn; the last of them has to pass what the task has to."""
     made: list[Task] = []
-    for place, text in enumerate(texts, start=1):
+    for place, item in enumerate(items, start=1):
+        text = "\n".join((item.text, *(f"- {part}" for part in item.parts)))
         new = NewTask(
-            text=f"{text}\n\nPart {place} of {len(texts)} of task {task.number}: {task.title}",
+            text=f"{text}\n\nPart {place} of {len(items)} of task {task.number}: {task.title}",
             title=title_of(text),
             priority=task.priority,
             language=task.language,
             type=task.type,
-            dependencies=(made[-1].number,) if in_turn and made else task.dependencies,
-            accept=task.accept if in_turn and place == len(texts) else (),
+            dependencies=(made[-1].number,) if item.is_numbered and made else task.dependencies,
+            accept=task.accept if place == len(items) else (),
             parent=task.number,
             source=task.source,
         )

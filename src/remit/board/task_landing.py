@@ -39,7 +39,6 @@ from remit.runtime.landing import (
     write_state,
 )
 from remit.runtime.merge_queue import CODES, CONFLICT, RED, Candidate, Landing, MergeQueue
-from remit.runtime.result_cache import merging
 from remit.runtime.task_workspace import (
     Place,
     commit_by_hand,
@@ -221,9 +220,8 @@ class TaskLanding:
         for turn in range(1, RETURNS + 1):
             if not self._can_return(landing):
                 break
-            is_last = turn == RETURNS
-            async with self._queue.exclusive(self.workspace, self._stop_at) if is_last else contextlib.nullcontext():
-                if is_last:  # on the current branch: from here on nothing else is merged before this
+            async with self._queue.exclusive(self.workspace, self._stop_at) if turn == RETURNS else contextlib.nullcontext():
+                if turn == RETURNS:  # on the current branch: from here on nothing else is merged before this
                     landing = await self._try(records, commands)
                     if not self._can_return(landing):
                         break
@@ -236,14 +234,7 @@ class TaskLanding:
 
     async def _try(self, records: Sequence[PhaseRecord], commands: tuple[str, ...]) -> Landing:
         tip = await self._tip(records)
-        with contextlib.ExitStack() as held:
-            await off_loop(held.enter_context, merging(self._remit.folder, self.workspace.session_id))
-            try:
-                landing = await self._queue.land(Candidate(workspace=self.workspace, tip=tip, accept=commands, stop_at=self._stop_at))
-            finally:
-                self._queue.release(self.workspace)
-            if landing.error is None:
-                await self._remit.clear_cache()  # cached results were made from the previous files
+        landing = await self._queue.land(Candidate(workspace=self.workspace, tip=tip, accept=commands, stop_at=self._stop_at))
         self.notes, self.summary = (*self.notes, *landing.notes), landing.summary
         return landing
 
@@ -261,17 +252,11 @@ class TaskLanding:
         subject = f"task {self._number}: fix it on top of {self.workspace.onto}"
         if landing.state == CONFLICT:
             subject = await off_loop(subject_of_commit, self.workspace, tip)
-            self._queue.reserve(self.workspace, landing.rebased.conflicts)
         message = _message(self._number, landing, self.workspace.onto)
         await off_loop(begin_return, self.workspace, landing.rebased, message, subject, landing.state)
-        try:
-            error = await self._return()
-        except BaseException:
-            self._queue.release(self.workspace)
-            raise
+        error = await self._return()
         if error is None:
             return None
-        self._queue.release(self.workspace)
         words = f"{reason} Its agent did not fix that: {error.message}"
         return replace(landing.error, message=words, recommendation=self._advice(landing.state))
 

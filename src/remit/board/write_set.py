@@ -87,6 +87,7 @@ def finish(folder: Path, root: Path, *, is_fresh: bool = False) -> tuple[str, ..
     """Put the remaining files of a journal in place. Idempotent, also after a crash."""
     raw = read_or_none(folder / JOURNAL)
     if raw is None:
+        _empty(folder)
         return ()
     entry = _parse_journal(raw, folder)
     if not is_fresh:

@@ -22,47 +22,27 @@ from remit.core.errors import Misused
 from remit.system.trust import create_approved
 
 HOW_TO_START = """\
-This project has no agents of its own yet. A Python function can be one, in .remit/agents/hello.py:
-
-    from remit import agent
-
-    @agent("hello")
-    async def hello(name: str) -> str:
-        return f"Hello, {name}."
-
-Call it: remit delegate hello name=Ada
-
-A coding agent, or any command, needs a few lines in remit.toml:
+This project has no agents of its own yet. A Python function can be one, in .remit/agents/hello.py: `from remit import agent`, and
+`@agent("hello")` above it. A coding agent, or any command, needs a few lines in remit.toml:
 
     [agents.claude]
     kind = "claude"
-    allow = ["read", "search", "edit"]
 
-Call it: remit delegate claude "Say what this project does"
+Call them: remit delegate hello name=Ada, remit delegate claude "Say what this project does"
 
-`remit agents new NAME` writes an agent file for a language model.
-
-`remit init` finds installed coding agents and writes their lines."""
+`remit init` finds installed coding agents and writes their lines; `remit agents new NAME` writes an agent file for a language model."""
 PURPOSE = "Answers questions about this project by looking at its files."
 TEMPLATE = """\
 ---
 description: {description}
-# Language model: provider:name, a name of [models] in remit.toml, or a list of them (the next one when one fails).
 # Default: `model` in remit.toml, or REMIT_MODEL.
 # model: anthropic:claude-sonnet-5
-# Agents, or single operations, that it may delegate to. It can reach nothing else.
-# Default: worker, researcher and coder. `remit agents` lists all.
+# Agents, or single operations, that it may delegate to. Default: worker, researcher and coder.
 tools: worker.read_file, worker.list_files, worker.search_files
 remit:
   kind: model
   timeout: 600                  # seconds
   # requests: 20                # requests to the model in one delegation, at most
-  # requires_artifacts: true    # it must write a file: add worker.write_file to tools
-  # languages: [python]         # which languages of tasks it is for
-  # output_schema:              # schema of its data: JSON schema, or the path of a .json file in the project
-  #   type: object
-  #   properties: {{ findings: {{ type: array, items: {{ type: string }} }} }}
-  #   required: [findings]
 ---
 You are {name}, an agent of this project. Your purpose: {purpose}
 

@@ -22,7 +22,7 @@ from remit.core.context import BlockingContext, Context
 from remit.core.record import Record
 from remit.core.request import call
 from remit.core.result import Return, Status
-from remit.runtime.harvest import SearchBounds, search
+from remit.runtime.harvest import search
 from remit.system.files import atomic_write
 
 REPORT = ".remit/demo/report.md"
@@ -54,7 +54,7 @@ and call it: {remit} delegate hello name=Ada"""
 @agent("demo.survey", timeout=40, workspace="none", requires_artifacts=True, description="Counts a folder and writes a report.")
 async def survey(ctx: Context, folder: str = ".") -> dict[str, Any]:
     base = (ctx.root / folder).resolve()
-    found = await asyncio.to_thread(search, base, "", SearchBounds(stop_at=time.monotonic() + 3.0))
+    found = await asyncio.to_thread(search, base, "", time.monotonic() + 3.0)
     paths = sorted((one.path for one in found.found), key=lambda path: (path.count("/"), path))[:MOST_FILES]
     groups: dict[str, list[str]] = {}
     for path in paths:
@@ -175,8 +175,8 @@ async def _demo(project: Project) -> Exit:
     settings = {"max_depth": 3, "cycles": "agent", "slots_total": 256}  # independent of the settings of the project
     async with project.open(agents=AGENTS, settings=settings, approver=None) as remit:
         await report_dead_work(remit)
-        some = search(folder, "", SearchBounds(stop_at=time.monotonic() + 1.0))
-        counted = folder if some.found or some.stopped_early else Path(__file__).parents[1]
+        some = search(folder, "", time.monotonic() + 1.0)
+        counted = folder if some.found or not some.is_whole else Path(__file__).parents[1]
         if not as_json:
             say_aside(f"A tree of agents counts {counted}. Some of them misbehave.\n")
         handle = await remit.start("demo.survey", folder=str(counted))

@@ -34,17 +34,18 @@ from remit.system.sandbox.probe import probe
 _MARKS = {"ok": ("✓", "green"), "worse": ("!", "yellow"), "missing": ("✗", "red")}
 EXTRAS = {
     "mcp": ("mcp", "serving agents over MCP, and coding agents that delegate"),
+    "acp": ("acp", "agents that speak the Agent Client Protocol"),
     "web": ("trafilatura httpcore lxml_html_clean pypdf ddgs", "worker.web_fetch and worker.web_search"),
     "research": ("bm25s", "researcher.deep_research"),
     "code": ("tree_sitter tree_sitter_python lizard ruff detect_secrets", "coder.analyze_code and coder.review_code"),
     "models": ("pydantic_ai", "language models: `remit ask`, model agents"),
     "local": ("xllamacpp", "running a language model on this machine"),
-    "grpc": ("grpc grpc_health grpc_reflection", "calling remote remits, and the gRPC API of `remit serve`"),
-    "http": ("starlette uvicorn sse_starlette", "the HTTP API of `remit serve`"),
+    "grpc": ("grpc grpc_health grpc_reflection", "the gRPC API of `remit serve`"),
+    "http": ("starlette uvicorn sse_starlette httpx", "the HTTP API of `remit serve`, and its client"),
     "a2a": ("a2a", "A2A agents, as client and as server"),
     "telemetry": (
-        "opentelemetry.sdk opentelemetry.exporter.otlp.proto.http prometheus_client",
-        "traces, the page for Prometheus",
+        "opentelemetry.sdk opentelemetry.exporter.otlp.proto.http opentelemetry.exporter.prometheus",
+        "traces, metrics, the page for Prometheus",
     ),
 }
 """The modules of each extra, the main one first, and its use."""

@@ -304,21 +304,16 @@ def _copy_table(source: "CopiedStore", target: "CopiedStore", table: str) -> int
 # ---- fetch
 
 
-def fetch(
-    project: Project,
-    session: Session,
-    to: Annotated[Path | None, Option("--to", metavar="FOLDER", help="A new folder, instead of the project.")] = None,
-) -> Exit:
+def fetch(project: Project, session: Session) -> Exit:
     """Fetch the files of a delegation that a worker on another machine ran, of any size, from the object store.
 
-    Files of the project that are not the same, and protected files, are left as they are: fetch them with --to."""
+    Files of the project that are not the same, and protected files, are left as they are: move them away to fetch them."""
     from remit.runtime.shipment import FileFetcher
     from remit.stores.blobs import open_blobs
 
     with project.store() as store:
         record = find_session(store, session)
-    fetcher = FileFetcher(open_blobs(project.settings), project.root, record.session_id)
-    report = fetcher.fetch(limit_bytes=None) if to is None else fetcher.fetch_to(to.absolute())
+    report = FileFetcher(open_blobs(project.settings), project.root, record.session_id).fetch(limit_bytes=None)
     document = {"written": report.written, "same": report.same, "refused": report.refused}
     none = None if any(document.values()) else f"No files of {record.session_id} were uploaded."
     return project.answer(document, none, Exit.FAILED if report.refused else Exit.OK)

@@ -153,7 +153,7 @@ def print_outcome(outcome: "Outcome") -> None:
 
 
 def say_labelled(label: str, style: str, words: str) -> None:
-    put(words, f"  {label}  ", label_style=style)
+    put(words, f"  {label}  " if words else f"  {label}", label_style=style)
 
 
 def _title(outcome: "Outcome") -> str:

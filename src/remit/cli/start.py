@@ -7,7 +7,7 @@ from remit.cli.render import put, say
 from remit.core.errors import RemitError
 
 COMMANDS_SHOWN = 6
-TASK_KINDS = ("claude", "codex", "opencode", "model")
+TASK_KINDS = ("claude", "codex", "opencode", "acp", "model")
 """Kinds of agents that take a task as text."""
 
 

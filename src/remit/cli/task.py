@@ -54,9 +54,7 @@ def task(
     recover: Annotated[str | None, _numbered("R", "Bring abandoned tasks back, like 337,343-345.")] = None,
     abandon: Annotated[str | None, _numbered("R", "Give tasks up; needs --reason.")] = None,
     reason: Annotated[str, Option(help="Why they are abandoned.", rich_help_panel=_ONE)] = "",
-    divide: Annotated[
-        str | None, _numbered("N", "Make 2 to 5 tasks of one: TEXT lists the parts, else its description or plan does.")
-    ] = None,
+    divide: Annotated[str | None, _numbered("N", "Make 2 to 5 tasks of one: TEXT lists the parts, else its description does.")] = None,
     sync: Annotated[
         bool, Option("--sync", help="Read TODO.md back, finish what a crash interrupted, report contradictions.", rich_help_panel=_ONE)
     ] = False,

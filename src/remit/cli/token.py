@@ -114,7 +114,7 @@ def _scope(token: "Token") -> str:
 
 def _words(name: str, value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_words(key, limit)}" for key, limit in value.items() if limit is not None)
+        value = [f"{key} {limit:g}" for key, limit in value.items() if limit is not None]
     if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
+        return ", ".join(value)
     return duration(value) if name.endswith("seconds") else f"{value:g}"

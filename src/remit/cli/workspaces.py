@@ -22,14 +22,12 @@ from remit.cli.exits import Exit
 from remit.cli.live import GONE, lost_sessions
 from remit.cli.project import Project, find_session, need_store
 from remit.cli.render import count, duration, harmless, one_line, say, say_aside, say_table
-from remit.core.cache import CACHE_KEYS
 from remit.core.deadline import SYSTEM_CLOCK
 from remit.core.errors import Misused, RemitError
 from remit.core.policy import PolicyRequest
 from remit.core.ports import Store
 from remit.core.record import Record
 from remit.policy.engine import open_policy
-from remit.runtime.result_cache import merging
 from remit.runtime.workspace_cleanup import (
     WorkspaceStatus,
     diff_text,
@@ -227,13 +225,9 @@ def _merged(place: Place, *, project: Project, with_protected: bool) -> tuple[st
     if workspace.task:
         return asyncio.run(_landed(place, project))
     permitted = (lambda writes: [True] * len(writes)) if with_protected else partial(_permitted_writes, project, place)
-    with merging(project.folder, workspace.session_id):
-        outcome = merge_by_hand(workspace, f"{_agent(place)}\n\nSession: {workspace.session_id}", permitted)
-        if outcome.is_done:
-            with project.store() as store:
-                store.drop_keys(CACHE_KEYS)  # cached results were made from the previous files
+    outcome = merge_by_hand(workspace, f"{_agent(place)}\n\nSession: {workspace.session_id}", permitted, project.settings)
     if not outcome.is_done:
-        files = f" ({', '.join(outcome.conflicts[:10])})" if outcome.conflicts else ""
+        files = f" ({', '.join(outcome.conflicts[:10])})" if outcome.is_protected else ""
         how = ". To merge them nevertheless: --merge --protected" if outcome.is_protected else ""
         return "kept", f"{outcome.reason}{files}; nothing was changed in the project{how}"
     left = discard_merged(workspace)

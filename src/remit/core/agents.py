@@ -121,7 +121,7 @@ class AgentSpec:
     """With workspace `worktree`: its changes are merged into the project when it completes; "queue": by the merge queue, if the merged tree
     is accepted."""
     kind: str = "function"
-    """How it is executed: function, command, claude, codex, opencode, model, or a profile on one of them."""
+    """How it is executed: function, command, acp, claude, codex, opencode, model, or a profile on one of them."""
     output_schema: Mapping[str, Any] | None = None
     """JSON schema of the data in a `completed` return; None: any data."""
     languages: tuple[str, ...] = ()
@@ -171,7 +171,7 @@ def requirement_fault(requires: Sequence[str]) -> str:
 
 _READING = frozenset({Effect.READ, Effect.NETWORK})
 _CHANGING = frozenset({Effect.WRITE, Effect.DELETE, Effect.EXECUTE})
-_ELSEWHERE = frozenset({"mcp", "grpc", "a2a"})
+_ELSEWHERE = frozenset({"mcp", "a2a"})
 """Kinds that run in another program, which declares no effects here."""
 
 

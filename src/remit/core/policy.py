@@ -20,6 +20,18 @@ class Effect(StrEnum):
     EXECUTE = "execute"
 
 
+ACP_EFFECTS = {
+    "read": "read",
+    "search": "read",
+    "edit": "write",
+    "move": "write",
+    "delete": "delete",
+    "execute": "execute",
+    "fetch": "network",
+}
+"""Effect of each kind of tool of the Agent Client Protocol; `acp.KIND` is its action in rules."""
+
+
 class Fact(StrEnum):
     """The meaning of an agent's parameter for rules: `acts_on={"path": "path"}`."""
 

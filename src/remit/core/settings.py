@@ -200,10 +200,10 @@ class EngineSettings(NamedTuple):
 
 
 class SignalSettings(NamedTuple):
-    """`[signals]`: traces and logs."""
+    """`[signals]`: traces, metrics and logs."""
 
     otlp_url: Address = None
-    """Destination of traces, OTLP over HTTP, e.g. http://127.0.0.1:4318; None: not sent."""
+    """Destination of traces and metrics, OTLP over HTTP, e.g. http://127.0.0.1:4318; None: not sent."""
     service_name: Name = "remit"
     logs: Literal["text", "json"] = "text"
     """Log format of `remit serve`."""

@@ -1,10 +1,8 @@
 """The audit log: writes every decision, and reads them with filters."""
 
 import errno
-import fcntl
 import logging
 import os
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -19,9 +17,7 @@ from remit.core.redaction import ALL_FREE, Shape, redact_json
 from remit.system.beneath import open_regular
 
 FILE = "audit.jsonl"
-FULL_BYTES = 64 * 1024 * 1024
 LOOK_SECONDS = 0.2
-_NUMBERED = r"audit-([0-9]{1,9})\.jsonl"
 _FREE = frozenset({"facts", "because", "by"})
 _WORDS = (
     "event verdict strict caller action depth rules effects on_the_way sessions mode source sha256 owner principal on_behalf door token_id"
@@ -33,10 +29,9 @@ _OURS: Shape = dict.fromkeys(_WORDS.split())
 class AuditLog:
     """One process's access to the file. Opened on the first write; several processes append to it."""
 
-    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time, full_bytes: int = FULL_BYTES) -> None:
+    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder
         self._clock = clock
-        self._full_bytes = full_bytes
         self._descriptor: int | None = None
         self._look_at = 0.0
         self._is_torn = False
@@ -83,15 +78,6 @@ class AuditLog:
         self._is_torn = 0 < written < len(data) or (self._is_torn and not written)
         if written != len(data):
             raise OSError(errno.ENOSPC, "no space left on the device")
-        if os.lseek(descriptor, 0, os.SEEK_END) >= self._full_bytes:
-            self._put_away(descriptor)
-
-    def _put_away(self, descriptor: int) -> None:
-        """Rename a full file to its number, unless another process did."""
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if self._has_name(descriptor):
-            os.rename(self._folder / FILE, self._folder / f"audit-{_latest_number(self._folder) + 1:05d}.jsonl")
-        self.close()
 
 
 @lru_cache(maxsize=1)
@@ -124,12 +110,9 @@ def note_access(folder: Path, entry: Mapping[str, Any], clock: Callable[[], floa
 def entries(folder: Path) -> Iterator[dict[str, Any]]:
     """The decisions, oldest first, each with the number of its line; unreadable lines are omitted."""
     number = 0
-    for path in (*_earlier_files(folder), folder / FILE):
-        try:
-            lines = path.open("rb")
-        except FileNotFoundError:
-            continue
-        with lines:
+    earlier = sorted(folder.glob("audit-*.jsonl"))  # as a rotation of logs may name them
+    for path in (*earlier, *([folder / FILE] if (folder / FILE).exists() else [])):
+        with path.open("rb") as lines:
             for line in lines:
                 number += 1
                 if (entry := _read_line(line)) is not None:
@@ -142,16 +125,3 @@ def _read_line(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return entry if isinstance(entry, dict) else None
-
-
-def _earlier_files(folder: Path) -> list[Path]:
-    return sorted((path for path in folder.glob("audit-*.jsonl") if re.fullmatch(_NUMBERED, path.name)), key=_number_of)
-
-
-def _number_of(path: Path) -> int:
-    return int(path.stem.removeprefix("audit-"))
-
-
-def _latest_number(folder: Path) -> int:
-    """Of the existing files: a removed one must not cause a later one to be overwritten."""
-    return max(map(_number_of, _earlier_files(folder)), default=0)

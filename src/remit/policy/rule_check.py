@@ -11,7 +11,7 @@ import cedarpy
 
 from remit.core.agents import AgentSpec
 from remit.core.delegation import ROOT_CALLER
-from remit.core.policy import Effect
+from remit.core.policy import ACP_EFFECTS, Effect
 from remit.policy.rules import CALLER, CALLERS, DELEGATE, PolicyError, Rule, action_id, groups_of, read_rules
 from remit.runtime.policy_facts import COMPUTED, is_listed
 
@@ -52,7 +52,9 @@ def check_rules(text: str, specs: Sequence[AgentSpec]) -> list[Problem]:
 
 def known_actions(specs: Sequence[AgentSpec]) -> dict[str, tuple[str, ...]]:
     """Every action by name, with the groups it is in."""
-    actions: dict[str, tuple[str, ...]] = dict.fromkeys((*map(str, Effect), DELEGATE), ())
+    actions: dict[str, tuple[str, ...]] = dict.fromkeys((*map(str, Effect), DELEGATE, "acp"), ())
+    for kind, effect in ACP_EFFECTS.items():
+        actions[f"acp.{kind}"] = ("acp", effect)
     for spec in specs:
         groups = groups_of(spec.name, tuple(map(str, spec.effects)), True)
         actions |= {group: () for group in groups if group not in actions}

@@ -37,10 +37,11 @@ from remit.runtime.authorize import (
     refusal,
     with_tree_facts,
 )
-from remit.runtime.deps import ROOT_LINEAGE, Caller, RuntimeDeps, Submission, TreeFacts
+from remit.runtime.deps import ROOT_LINEAGE, RuntimeDeps, Submission, TreeFacts
 
 if TYPE_CHECKING:
     from remit.core.composition import GroupStep
+    from remit.runtime.local_context import LocalRun
 
 
 @dataclass(slots=True)
@@ -183,7 +184,9 @@ class _Terms:
         self.parameters: Mapping[str, Any] = {}
 
 
-def guard_input(terms: _Terms, caller: Caller | None, deps: RuntimeDeps, now: float, origin: Origin | None, session_id: str) -> GuardInput:
+def guard_input(
+    terms: _Terms, caller: "LocalRun | None", deps: RuntimeDeps, now: float, origin: Origin | None, session_id: str
+) -> GuardInput:
     """Facts about the caller and the request. `session_id`: of the new delegation."""
     rules, target = deps.rules, terms.target
     if caller is None:
@@ -208,7 +211,8 @@ def guard_input(terms: _Terms, caller: Caller | None, deps: RuntimeDeps, now: fl
     if terms.command is not None:
         case.caller_path = (*case.caller_path, terms.command)
     if rules.cycles_by_task:
-        case.ancestor_tasks, case.task = _ancestor_tasks(caller), normalised_task(terms.parameters)
+        above = () if caller is None else caller.ancestors()
+        case.ancestor_tasks, case.task = [(one.agent, normalised_task(one.parameters)) for one in above], normalised_task(terms.parameters)
     if terms.agent is None:
         case.known, case.directory = False, deps.agents.names
     if terms.fault is not None:
@@ -216,7 +220,7 @@ def guard_input(terms: _Terms, caller: Caller | None, deps: RuntimeDeps, now: fl
     return case
 
 
-def _pass_through(case: GuardInput, terms: _Terms, caller: Caller) -> None:
+def _pass_through(case: GuardInput, terms: _Terms, caller: "LocalRun") -> None:
     """The caller acts for its own caller, so its children take its place. Pass-through agents cannot form a cycle."""
     terms.above, terms.asker, case.caller_path = caller.acts_for
     case.caller_depth = terms.above.depth
@@ -242,7 +246,7 @@ def _narrow(case: GuardInput, terms: _Terms, origin: Origin, is_root: bool, wall
         case.caller_hard_at = theirs if case.caller_hard_at is None else min(case.caller_hard_at, theirs)
 
 
-def accept(request: Request, caller: Caller | None, deps: RuntimeDeps, origin: Origin | None = None) -> Submission:
+def accept(request: Request, caller: "LocalRun | None", deps: RuntimeDeps, origin: Origin | None = None) -> Submission:
     """The submission for `request`, with a refusal if a guard refused. `origin`: the external caller."""
     wall = deps.clock.wall
     steps = _BLANK_STEPS.copy()
@@ -280,7 +284,9 @@ def _read_route(request: Request, terms: _Terms, deps: RuntimeDeps, steps: list[
         if terms.target.startswith("/"):
             terms.command = terms.target[1:]
             has_plan = terms.task is not None and terms.task.has_plan
-            chosen = route(terms.command, language, has_plan, deps.rules.routing, task_number=_task_number(terms.task))
+            chosen = route(
+                terms.command, language, has_plan, deps.rules.routing, task_number=None if terms.task is None else terms.task.task_number
+            )
             check_route(chosen, language, has_plan, deps.rules.routing)
             if chosen.agent is None:
                 raise Misused(f"/{terms.command} delegates nothing.", code="INVALID_TARGET", advice="Name an agent instead.")
@@ -316,10 +322,6 @@ def route_chain(agents: Sequence[str], parameters: Mapping[str, Any], find: Call
     return sequence(*calls, result={"$return": str(len(agents) - 1)})
 
 
-def _task_number(task: TaskContext | None) -> int | None:
-    return task.task_number if task is not None else None
-
-
 def _read_terms(request: Request, terms: _Terms, deps: RuntimeDeps) -> None:
     agent = terms.agent
     if agent is None:
@@ -329,7 +331,10 @@ def _read_terms(request: Request, terms: _Terms, deps: RuntimeDeps) -> None:
         terms.parameters, terms.arguments = request.parameters, request.checked[1]
         request.checked = None  # used once: an agent may change what it is given
     else:
-        _read_parameters(request, terms, agent)
+        if request.parameters:
+            terms.parameters, terms.secrets = receive_parameters(request.parameters)
+        # steps of a composition need not receive theirs again
+        terms.arguments = agent.check(terms.parameters if terms.target == COMPOSE else dict(request.parameters))  # type: ignore[arg-type]
     _read_options(request, terms, spec, deps.rules.limits_for(terms.command or terms.target))
     learner = deps.rules.learner
     if learner is not None and (learned := learner.limits(terms.target, terms.command)) is not None:
@@ -349,7 +354,11 @@ def _read_options(request: Request, terms: _Terms, spec: AgentSpec, limits: Time
         terms.timeout_seconds = allowed_timeout(request.timeout, limits)
     if request.priority is not None:
         terms.priority = priority_of(request.priority)
-    terms.idle_seconds = spec.idle_seconds if request.idle is None else _positive("idle", request.idle)
+    terms.idle_seconds = spec.idle_seconds
+    if (idle := request.idle) is not None:
+        if isinstance(idle, bool) or not isinstance(idle, int | float) or not 0 < idle < LONGEST_SECONDS:
+            raise Misused(f"idle must be a positive number of seconds, not {idle!r}.")
+        terms.idle_seconds = float(idle)
     if request.accept:
         terms.accept = commands_of(request.accept)
     if request.budget is not None:
@@ -362,16 +371,6 @@ def _read_options(request: Request, terms: _Terms, spec: AgentSpec, limits: Time
         terms.cache = cache_terms(spec, request.cache)
     if request.resume is not None and not is_session_id(request.resume):
         raise Misused(f"resume must be the id of a session, not {request.resume!r}.", advice="`remit history` lists them.")
-
-
-def _read_parameters(request: Request, terms: _Terms, agent: AgentPort) -> None:
-    given = request.parameters
-    if given:
-        terms.parameters, terms.secrets = receive_parameters(given)
-    if terms.target == COMPOSE:
-        terms.arguments = agent.check(terms.parameters)  # type: ignore[arg-type]  # its steps need not receive theirs again
-    else:
-        terms.arguments = agent.check(dict(given))
 
 
 def _adapt(request: Request, terms: _Terms, spec: AgentSpec, learned: LearnedLimits, *, is_used: bool) -> None:
@@ -391,7 +390,7 @@ def _adapt(request: Request, terms: _Terms, spec: AgentSpec, learned: LearnedLim
 
 
 def _submission(
-    request: Request, terms: _Terms, caller: Caller | None, deps: RuntimeDeps, steps: list[float | None], origin: Origin | None
+    request: Request, terms: _Terms, caller: "LocalRun | None", deps: RuntimeDeps, steps: list[float | None], origin: Origin | None
 ) -> Submission:
     now = deps.clock.monotonic()
     created_at = deps.clock.wall()
@@ -449,7 +448,7 @@ def _may_be_cached(request: Request, terms: _Terms) -> bool:
 
 
 def _authorized(
-    case: GuardInput, terms: _Terms, tree: TreeFacts, caller: Caller | None, deps: RuntimeDeps, lineage: Lineage
+    case: GuardInput, terms: _Terms, tree: TreeFacts, caller: "LocalRun | None", deps: RuntimeDeps, lineage: Lineage
 ) -> tuple[ErrorInfo | None, PendingApproval | None]:
     """The policy's refusal, or the approval still required; neither if it is allowed."""
     assert terms.agent is not None
@@ -497,10 +496,6 @@ def _remembered_refusal(submission: Submission, code: str, refusal: Return) -> R
     return reply.repeated_refusal(*submission.tree.note_refusal(call, refusal))
 
 
-def _ancestor_tasks(caller: Caller | None) -> Sequence[tuple[str, str]]:
-    return [] if caller is None else [(d.agent, normalised_task(d.parameters)) for d in caller.ancestors()]
-
-
 def normalised_task(parameters: Mapping[str, Any]) -> str:
     """A canonical form of the task: sorted keys, folded case and white space."""
 
@@ -522,12 +517,6 @@ def normalised_call(agent: str, parameters: Mapping[str, Any]) -> str:
     call = f"{agent}\n{json.dumps(redact_value(redact_parameters(plain_parameters(parameters)[0])), sort_keys=True)}"
     del held
     return call
-
-
-def _positive(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < LONGEST_SECONDS:
-        raise Misused(f"{name} must be a positive number of seconds, not {value!r}.")
-    return float(value)
 
 
 def commands_of(value: object) -> tuple[str, ...]:

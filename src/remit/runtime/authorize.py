@@ -17,7 +17,7 @@ from remit.core.policy import Decision, Effect, Fact, PendingApproval, PolicyReq
 from remit.core.protected_paths import Protection, session_of
 from remit.core.result import Return
 from remit.runtime import reply
-from remit.runtime.deps import Caller, RuntimeDeps, Submission, TreeFacts, sends_data
+from remit.runtime.deps import RuntimeDeps, Submission, TreeFacts, sends_data
 from remit.runtime.policy_facts import as_declared, facts_of, path_facts, real_path_facts, reported_facts, url_facts
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Principals(NamedTuple):
     """The caller of the whole tree."""
 
 
-def asker_of(caller: Caller | None) -> Delegation | None:
+def asker_of(caller: "LocalRun | None") -> Delegation | None:
     """The delegation that is responsible for calls of `caller`: the nearest that does not act for its own caller; None: a root caller."""
     if caller is None:
         return None
@@ -73,7 +73,12 @@ def delegation_requests(
 
 
 def with_tree_facts(
-    requests: list[PolicyRequest], tree: TreeFacts, spec: AgentSpec, parameters: Mapping[str, Any], caller: Caller | None, deps: RuntimeDeps
+    requests: list[PolicyRequest],
+    tree: TreeFacts,
+    spec: AgentSpec,
+    parameters: Mapping[str, Any],
+    caller: "LocalRun | None",
+    deps: RuntimeDeps,
 ) -> list[PolicyRequest]:
     """The requests with facts about what the tree has read and, for URLs, whether the URL or the sent data may reveal it."""
     more: dict[str, bool] = {}
@@ -167,7 +172,7 @@ def decide_all(
     return about, strictest
 
 
-def pending_after_restart(submission: Submission, caller: Caller | None, deps: RuntimeDeps) -> PendingApproval | None:
+def pending_after_restart(submission: Submission, caller: "LocalRun | None", deps: RuntimeDeps) -> PendingApproval | None:
     """Approval for a delegation that runs again after a crash: rules may have changed, and a pending approval was never given."""
     assert submission.agent is not None
     delegation = submission.delegation

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from remit.core.settings import Settings
     from remit.runtime.local_context import LocalRun
     from remit.runtime.result_cache import FilesRead
-    from remit.runtime.workspaces import Workspace
 
 # ---- what a tree has read
 
@@ -278,39 +277,6 @@ class ActsFor(NamedTuple):
         return cls(place, asker, (*place.path, *reversed(passing)))
 
 
-class Caller(Protocol):
-    """A running delegation that delegates."""
-
-    @property
-    def delegation(self) -> Delegation: ...
-    @property
-    def agent(self) -> AgentPort: ...
-    @property
-    def tree(self) -> TreeFacts: ...
-    @property
-    def budget(self) -> Budget: ...
-    @property
-    def closing(self) -> str | None: ...
-    @property
-    def workspace(self) -> Path:
-        """Its working folder."""
-        ...
-
-    @property
-    def own_workspace(self) -> "Workspace | None":
-        """Its working folder, if it is not the project."""
-        ...
-
-    def ancestors(self) -> list[Delegation]:
-        """Itself and its callers, nearest first."""
-        ...
-
-    @property
-    def acts_for(self) -> ActsFor:
-        """Only if its agent acts for its caller."""
-        ...
-
-
 @dataclass(slots=True)
 class Submission:
     """A validated delegation with everything needed to run it. Passed from `delegate` to the engine."""
@@ -322,7 +288,7 @@ class Submission:
     tree: TreeFacts
     budget: Budget
     """The budget scope: its own if it requested limits."""
-    caller: Caller | None
+    caller: "LocalRun | None"
     step_times: list[float | None]
     warnings: tuple[str, ...] = ()
     refusal: Return | None = None

@@ -59,10 +59,7 @@ class ErrorOccurrence:
     """The delegation path, from the root to the agent."""
     stack_trace: str = ""
     root_id: str | None = None
-    """The tree it belongs to; errors of one tree are related."""
-
-
-RELATED_LIMIT = 20
+    """The tree it belongs to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +82,7 @@ class Entry:
     first_seen: str = ""
     last_seen: str = ""
     related_errors: tuple[str, ...] = ()
-    """Ids of entries of the same tree, or of the same agent and code."""
+    """Ids of other entries, as written by people and other programs."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -118,12 +115,6 @@ class Entry:
             stack_trace=newest.stack_trace or self.stack_trace,
             fix_status="not_addressed" if self.fix_status == "resolved" else self.fix_status,
         )
-
-    def related_to(self, ids: Iterable[str]) -> "Entry":
-        together = dict.fromkeys((*self.related_errors, *ids))
-        together.pop(self.id, None)
-        related = tuple(together)[-RELATED_LIMIT:]
-        return self if related == self.related_errors else replace(self, related_errors=related)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,30 +281,16 @@ def _serialised(contents: _Contents, now: float) -> bytes:
 
 
 def _merge_entries(entries: Iterable[Entry], new: Iterable[Entry]) -> tuple[Entry, ...]:
-    merged = list(entries)
     # Entries of other programs may be similar to one another: each is kept, and the last one is counted.
+    merged = list(entries)
     places = {entry.key: place for place, entry in enumerate(merged)}
-    seen: dict[str, None] = {}
     for entry in new:
-        key = entry.key
-        seen[key] = None
-        if key in places:
-            merged[places[key]] = merged[places[key]].absorb(entry)
+        if (place := places.get(entry.key)) is not None:
+            merged[place] = merged[place].absorb(entry)
         else:
-            places[key] = len(merged)
+            places[entry.key] = len(merged)
             merged.append(entry)
-    _relate(merged, [places[key] for key in seen])
     return tuple(merged)
-
-
-def _relate(entries: list[Entry], seen: Sequence[int]) -> None:
-    """Relate entries of one tree, or of one agent and code, in both directions; the newest ones."""
-    groups = [{("origin", entry.origin, entry.code), ("root", entry.context.get("root_id") or entry.id)} for entry in entries]
-    for place in seen:
-        others = [other for other, group in enumerate(groups) if other != place and group & groups[place]][-RELATED_LIMIT:]
-        entries[place] = entries[place].related_to(entries[other].id for other in others)
-        for other in others:
-            entries[other] = entries[other].related_to([entries[place].id])
 
 
 def _unreadable(path: Path, error: OSError) -> Unavailable:

@@ -1,6 +1,7 @@
 """Collects the files of a stopped agent, declared or changed, and hashes them within a time limit."""
 
 import asyncio
+import contextlib
 import os
 import time
 from collections import deque
@@ -20,7 +21,6 @@ from remit.system.artifact_files import (
     FileInfo,
     FileProblem,
     inspect_artifact,
-    path_fault,
     relative_path,
 )
 from remit.system.threads import off_loop
@@ -35,8 +35,7 @@ SKIPPED_FOLDERS = frozenset(
 _LOOK_AT_CLOCK_EVERY = 256
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedFile:
+class FoundFile(NamedTuple):
     path: str
     """Relative to the base folder."""
     size: int
@@ -46,68 +45,40 @@ class ChangedFile:
 
 @dataclass(slots=True)
 class SearchResult:
-    found: list[ChangedFile] = field(default_factory=list)
-    unnameable: int = 0
-    """Files with names that are not UTF-8, which no return can contain."""
-    entries: int = 0
-    stopped_early: bool = False
+    found: list[FoundFile] = field(default_factory=list)
+    is_whole: bool = True
+    """False: the time was up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchBounds:
-    changed_since: float | None = None
-    """Wall clock; None: all files."""
-    stop_at: float
-    """Monotonic clock."""
-    skipped: frozenset[str] = SKIPPED_FOLDERS
-
-
-def search(base: Path, below: str, bounds: SearchBounds) -> SearchResult:
-    """Regular files in `base/below` that changed since then. Changed folders are searched first."""
-    result = SearchResult()
-    folders = deque([below])
-    while folders and not result.stopped_early:
+def search(
+    base: Path, below: str, stop_at: float, changed_since: float | None = None, skipped: frozenset[str] = SKIPPED_FOLDERS
+) -> SearchResult:
+    """Regular files in `base/below` that changed since then (wall clock; None: all). Changed folders are searched first.
+    `stop_at`: monotonic clock."""
+    result, since = SearchResult(), float("-inf") if changed_since is None else changed_since
+    folders, entries = deque([below]), 0
+    while folders:
         folder = folders.popleft()
-        try:
-            with os.scandir(os.path.join(base, folder)) as entries:
-                for entry in entries:
-                    if _is_enough(result, bounds):
-                        break
-                    _visit(entry, os.path.join(folder, entry.name) if folder else entry.name, bounds, result, folders)
-        except OSError:
-            continue  # removed meanwhile or unreadable: the other files still count
+        with contextlib.suppress(OSError), os.scandir(os.path.join(base, folder)) as listed:  # removed meanwhile, or unreadable
+            for entry in listed:
+                entries += 1
+                if entries % _LOOK_AT_CLOCK_EVERY == 0 and time.monotonic() > stop_at:
+                    result.is_whole = False
+                    return result
+                with contextlib.suppress(OSError, UnicodeEncodeError):  # no return can contain a name that is not UTF-8
+                    _visit(entry, f"{folder}/{entry.name}" if folder else entry.name, since, skipped, result, folders)
     return result
 
 
-def _is_enough(result: SearchResult, bounds: SearchBounds) -> bool:
-    result.entries += 1
-    result.stopped_early = result.entries % _LOOK_AT_CLOCK_EVERY == 0 and time.monotonic() > bounds.stop_at
-    return result.stopped_early
-
-
-def _visit(entry: os.DirEntry[str], path: str, bounds: SearchBounds, result: SearchResult, folders: deque[str]) -> None:
-    try:
-        if entry.is_dir(follow_symlinks=False):
-            if entry.name not in bounds.skipped:
-                recent = bounds.changed_since is not None and entry.stat(follow_symlinks=False).st_ctime >= bounds.changed_since
-                (folders.appendleft if recent else folders.append)(path)
-        elif entry.is_file(follow_symlinks=False):
-            found = entry.stat(follow_symlinks=False)
-            # Uses the change time, not the modification time: an unpacked, moved or downloaded file may have an old modification time, and
-            # only the kernel sets the change time.
-            if bounds.changed_since is None or found.st_ctime >= bounds.changed_since:
-                _note(path, found, result)
-    except OSError:
-        return  # removed between listing and stat
-
-
-def _note(path: str, found: os.stat_result, result: SearchResult) -> None:
-    try:
+def _visit(entry: os.DirEntry[str], path: str, since: float, skipped: frozenset[str], result: SearchResult, folders: deque[str]) -> None:
+    # Uses the change time, not the modification time: an unpacked, moved or downloaded file may have an old modification time, and only
+    # the kernel sets the change time.
+    if entry.is_dir(follow_symlinks=False):
+        if entry.name not in skipped:
+            (folders.appendleft if entry.stat(follow_symlinks=False).st_ctime >= since else folders.append)(path)
+    elif entry.is_file(follow_symlinks=False) and (found := entry.stat(follow_symlinks=False)).st_ctime >= since:
         path.encode()
-    except UnicodeEncodeError:
-        result.unnameable += 1
-    else:
-        result.found.append(ChangedFile(path, found.st_size, found.st_ctime))
+        result.found.append(FoundFile(path, found.st_size, found.st_ctime))
 
 
 HARVEST_SECONDS = 0.3
@@ -177,7 +148,7 @@ async def harvest(what: HarvestRequest, *, seconds: float = HARVEST_SECONDS) -> 
     try:
         async with asyncio.timeout(seconds + _MARGIN_SECONDS):
             changed, seen = await _search_root(what, seconds) if what.scan_root else (SearchResult(), {})
-            if not (changed.found or changed.unnameable or changed.stopped_early or what.declared or what.scratch is not None):
+            if not (changed.found or not changed.is_whole or what.declared or what.scratch is not None):
                 return NOTHING  # the frequent case, hundreds at once
             return await off_loop(_HarvestBuilder(what, stop_at, seen).gather, changed)
     except TimeoutError:
@@ -206,8 +177,8 @@ async def _search_root(what: HarvestRequest, seconds: float) -> tuple[SearchResu
 async def _search(what: HarvestRequest, shared: _SharedSearch, seconds: float) -> SearchResult:
     await asyncio.sleep(_COLLECT_SECONDS)
     shared.has_begun = True
-    bounds = SearchBounds(changed_since=shared.since - FILE_CLOCK_LAG_SECONDS, stop_at=time.monotonic() + _SEARCH_SHARE * seconds)
-    return await off_loop(search, what.root, what.below, bounds)
+    stop_at = time.monotonic() + _SEARCH_SHARE * seconds
+    return await off_loop(search, what.root, what.below, stop_at, shared.since - FILE_CLOCK_LAG_SECONDS)
 
 
 def _forget(place: _Place, done: asyncio.Task[SearchResult]) -> None:
@@ -257,31 +228,16 @@ class _HarvestBuilder:
 
     def _found(self, changed: SearchResult) -> Iterator[str]:
         """Its scratch folder first, then files changed in the root since its start, newest first."""
-        request = self.request
-        yield from self._named(self._search_scratch(), frozenset(), None)
-        if request.scan_root:
-            yield from self._named(changed, request.foreign | BOARD_FILES, request.since - FILE_CLOCK_LAG_SECONDS)
-
-    def _named(self, result: SearchResult, foreign: frozenset[str], since: float | None) -> Iterator[str]:
-        if result.stopped_early:
-            self.warnings.append(f"harvest: the search stopped after {result.entries} entries; more files may have changed")
-        if result.unnameable:
-            self.warnings.append(f"harvest: {result.unnameable} files left out: their names are not UTF-8")
-        for found in sorted(result.found, key=lambda one: one.changed_at, reverse=True):
-            if found.path in self.considered or found.path in foreign or (since is not None and found.changed_at < since):
-                continue
-            if found.size:
+        request, own = self.request, SearchResult()
+        if request.scratch is not None and not request.scratch.is_symlink() and request.scratch.is_dir():
+            own = search(request.root, relative_path(request.root, request.scratch.absolute()), self.stop_at, None, frozenset({GIVEN}))
+        if not (own.is_whole and changed.is_whole):
+            self.warnings.append("harvest: there was no time to search everything; more files may have changed")
+        foreign, since = request.foreign | BOARD_FILES, request.since - FILE_CLOCK_LAG_SECONDS
+        ours = [one for one in changed.found if one.path not in foreign and one.changed_at >= since] if request.scan_root else []
+        for found in (*_newest_first(own.found), *_newest_first(ours)):
+            if found.size and found.path not in self.considered:
                 yield found.path
-
-    def _search_scratch(self) -> SearchResult:
-        scratch, root = self.request.scratch, self.request.root
-        if scratch is None or scratch.is_symlink() or not scratch.is_dir():
-            return SearchResult()
-        below = relative_path(root, scratch.absolute())
-        if path_fault(below) is not None:
-            self.warnings.append("harvest: the scratch folder is outside the project root; its files cannot be named")
-            return SearchResult()
-        return search(root, below, SearchBounds(stop_at=self.stop_at, skipped=frozenset({GIVEN})))
 
     def _keep(self, artifact: Artifact) -> str | None:
         """Add the artifact with its measured values. Returns the reason if it cannot be kept."""
@@ -307,3 +263,7 @@ class _HarvestBuilder:
             return None
         self.seen[path] = inspect_artifact(self.request.root, path, stop_at=self.stop_at)
         return self.seen[path]
+
+
+def _newest_first(files: list[FoundFile]) -> list[FoundFile]:
+    return sorted(files, key=lambda one: one.changed_at, reverse=True)

@@ -9,7 +9,6 @@ import os
 import re
 import secrets
 import shutil
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -18,7 +17,6 @@ from typing import Any
 
 from remit.core.errors import RemitError, Unavailable
 from remit.runtime.workspaces import (
-    MergeResult,
     Workspace,
     clear_worktree,
     open_git,
@@ -35,8 +33,6 @@ GIT_SECONDS = 60.0
 FRESH = ".landing-"
 QUEUE_LOCK = "remit-queue.lock"
 """Held while work is merged: then a temporary worktree is in use."""
-MERGE_LOCK = "remit-merge.lock"
-"""Held while a delegation merges by itself, so that such merges do not outdate one another."""
 BOARD = "specs/"
 STATE_FILE = "landing.json"
 MOVES = 5
@@ -120,6 +116,16 @@ def git_of(workspace: Workspace) -> Git:
     return project_git(workspace, time.monotonic() + GIT_SECONDS)
 
 
+def checked_out_branch(git: Git) -> str:
+    """Empty: HEAD is detached. `rev-parse --abbrev-ref` would be ambiguous if a tag has the same name."""
+    try:
+        return git.says("symbolic-ref", "--quiet", "HEAD").removeprefix("refs/heads/")
+    except GitFailed as failed:
+        if "not a git repository" in failed.words:
+            raise
+        return ""
+
+
 def head_of(workspace: Workspace) -> str:
     """The commit that its task would be merged on. Raises `Unavailable` if its branch was removed."""
     try:
@@ -165,11 +171,6 @@ def _recommit(git: Git, message: bytes, tree: str, parent: str) -> str:
     return os.fsdecode(said.rstrip(b"\n"))
 
 
-def changed_names(workspace: Workspace, tip: str) -> frozenset[str]:
-    """Files that the work changes."""
-    return frozenset(_diff_names(git_of(workspace), workspace.base, tip))
-
-
 def _diff_names(git: Git, before: str, after: str) -> list[str]:
     names = git.run("diff-tree", "-r", "--name-only", "-z", "--no-renames", before, after).split(b"\0")
     return [os.fsdecode(name) for name in names if name]
@@ -203,7 +204,10 @@ def move_branch(workspace: Workspace, expected: str, target: str) -> MoveResult:
         try:
             git.run("merge", "--ff-only", "--no-autostash", "--no-stat", "--quiet", target)
         except GitFailed as failed:  # the queue tries again for a while: a command of a person may hold the index
-            return MoveResult(is_done=False, reason=why_not_merged(failed, "the project"), files=named_files(failed.words))
+            listed = tuple(line.strip() for line in failed.words.splitlines() if line.startswith("\t"))
+            is_dirty = any(words in failed.words for words in _OVERWRITTEN)
+            reason = "uncommitted work in the project would be overwritten" if is_dirty else failed.message
+            return MoveResult(is_done=False, reason=reason, files=listed or tuple(_QUOTED.findall(failed.words)))
         return MoveResult(is_done=True)
 
 
@@ -216,18 +220,6 @@ def _checkout_of(git: Git, workspace: Workspace) -> str:
         elif line == f"branch refs/heads/{workspace.onto}":
             return os.path.realpath(place)
     return ""
-
-
-def named_files(words: str) -> tuple[str, ...]:
-    """The files that git names when it refuses: each on a tab-indented line, or quoted by plumbing commands."""
-    listed = tuple(line.strip() for line in words.splitlines() if line.startswith("\t"))
-    return listed or tuple(_QUOTED.findall(words))
-
-
-def why_not_merged(failed: GitFailed, where: str) -> str:
-    if any(words in failed.words for words in _OVERWRITTEN):
-        return f"uncommitted work in {where} would be overwritten"
-    return failed.message
 
 
 def remember_candidate(workspace: Workspace, target: str) -> None:
@@ -250,30 +242,6 @@ def landed_as(workspace: Workspace, *, seconds: float = GIT_SECONDS) -> str:
         if candidate and project_git(workspace, time.monotonic() + seconds).asks("merge-base", "--is-ancestor", candidate, onto):
             return candidate
     return ""
-
-
-def merge_commit(workspace: Workspace, commit: str, claim: threading.Lock, *, seconds: float) -> MergeResult:
-    """Rebase `commit` on the checked-out branch, and move that forward. The merge and its cancellation compete for `claim`: the one that
-    acquires it decides."""
-    git = project_git(workspace, time.monotonic() + seconds)
-    if not git.asks("symbolic-ref", "--quiet", "HEAD"):
-        return MergeResult(is_done=False, reason="no branch is checked out in the project (HEAD is detached)")
-    into = git.says("symbolic-ref", "HEAD").removeprefix("refs/heads/")  # the short name is longer if a tag has it too
-    workspace, moved = replace(workspace, onto=into), MoveResult(is_done=False)
-    with file_lock(workspace.common_dir / MERGE_LOCK, timeout=min(LOCK_WAIT_SECONDS, seconds)):
-        for attempt in range(MOVES):
-            head = head_of(workspace)
-            rebased = rebase(workspace, commit, head)
-            if not rebased.is_clean:
-                return MergeResult(is_done=False, into=into, conflicts=rebased.conflicts, reason="both sides changed the same lines")
-            remember_candidate(workspace, rebased.tip)
-            if attempt == 0 and not claim.acquire(blocking=False):
-                return MergeResult(is_done=False, into=into, reason="it was stopped before the merge")
-            moved = move_branch(workspace, head, rebased.tip)
-            if not moved.is_outdated:
-                break
-    reason = f"{into} moved {MOVES} times meanwhile" if moved.is_outdated else moved.reason
-    return MergeResult(is_done=moved.is_done, into=into, conflicts=moved.files, reason=reason)
 
 
 def is_merged(workspace: Workspace, commit: str) -> bool:

@@ -29,7 +29,10 @@ class LifecycleBus:
 
     def listen(self, listener: Listener, kinds: Iterable[LifecycleKind] = OUTCOMES) -> Callable[[], None]:
         """Call `listener` for these kinds until the returned function is called."""
-        entry = (listener, _parse_kinds(kinds))
+        try:
+            entry = (listener, frozenset(map(LifecycleKind, (kinds,) if isinstance(kinds, str) else kinds)))
+        except ValueError as error:
+            raise Misused(f"{error}.", advice=f"Use {', '.join(LifecycleKind)}.") from None
         self._listeners.append(entry)
         self._update_wanted()
         return partial(self._remove, entry)
@@ -104,10 +107,3 @@ def _make_event(kind: LifecycleKind, delegation: Delegation, at: float, state: S
         delegation=delegation,
         **more,
     )
-
-
-def _parse_kinds(kinds: Iterable[LifecycleKind]) -> frozenset[LifecycleKind]:
-    try:
-        return frozenset(map(LifecycleKind, (kinds,) if isinstance(kinds, str) else kinds))
-    except ValueError as error:
-        raise Misused(f"{error}.", advice=f"Use {', '.join(LifecycleKind)}.") from None

@@ -480,7 +480,10 @@ class LocalBackend:
         run = self._alive()
         if len(run.artifacts or ()) >= ARTIFACTS_LIMIT:
             raise Misused(f"More than {ARTIFACTS_LIMIT} artifacts were declared.", advice="Declare a folder's contents in one list.")
-        artifact = Artifact(type=_known_type(type), path=_inside(run, path), summary=clean_text(str(summary))[:500])
+        known_type = ARTIFACT_ALIASES.get(type, type)
+        if known_type not in ARTIFACT_TYPES:
+            raise Misused(f"Unknown type of artifact {type!r}.", advice=f"Use {', '.join(ARTIFACT_TYPES)}.")
+        artifact = Artifact(type=known_type, path=_inside(run, path), summary=clean_text(str(summary))[:500])
         known = (run.artifacts or {}).get(artifact.path)
         run.declare(artifact)
         if known is None:
@@ -578,13 +581,6 @@ async def gather_returns(
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(request)) for request in requests]
     return [task.result() for task in tasks]
-
-
-def _known_type(type_: str) -> str:
-    known = ARTIFACT_ALIASES.get(type_, type_)
-    if known not in ARTIFACT_TYPES:
-        raise Misused(f"Unknown type of artifact {type_!r}.", advice=f"Use {', '.join(ARTIFACT_TYPES)}.")
-    return known
 
 
 def _inside(work: LocalRun, path: str | Path) -> str:

@@ -6,7 +6,6 @@ is split until the failing candidate is found. A failing candidate is tried once
 
 import asyncio
 import contextlib
-import itertools
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,8 +18,9 @@ from remit.runtime.landing import (
     MOVES,
     QUEUE_LOCK,
     RebaseResult,
-    changed_names,
+    checked_out_branch,
     fresh_worktree,
+    git_of,
     head_of,
     move_branch,
     only_board_changed,
@@ -28,7 +28,7 @@ from remit.runtime.landing import (
     remember_candidate,
 )
 from remit.runtime.verify import Acceptance, AcceptanceSite, Check, run_acceptance, run_setup, share_files
-from remit.runtime.workspaces import Workspace
+from remit.runtime.workspaces import MergeResult, Workspace
 from remit.system.files import file_lock
 from remit.system.threads import finish_despite_cancel, off_loop
 
@@ -54,6 +54,7 @@ class Candidate:
     """Commands of the task and its plan, beside those of the project."""
     stop_at: float
     """Monotonic: acceptance commands stop then."""
+    dirty_seconds: float = DIRTY_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +79,6 @@ class Landing:
 class _QueuedCandidate:
     candidate: Candidate
     landing: "asyncio.Future[Landing]" = field(repr=False)
-    files: frozenset[str] = frozenset()
-    """Files that it changes."""
     is_moving: bool = False
     """The branch is being moved to it: it can no longer be cancelled."""
 
@@ -117,27 +116,25 @@ class MergeQueue:
         self._marks = marks
         self._waiting: list[_QueuedCandidate] = []
         self._worker: asyncio.Task[None] | None = None
+        self._own: asyncio.Task[None] | None = None
         self._slow = 0.0
         """Duration of the last acceptance."""
-        self._reserved: dict[str, frozenset[str]] = {}
-        """Files in which an agent resolves a conflict, by its worktree; the oldest first."""
         self._turn = asyncio.Lock()
         """One landing of this process at a time."""
-        self._exclusive = asyncio.Lock()
         self._owner = ""
         """The worktree whose agent has its last turn: nothing else lands, in other processes neither."""
-        self._news = asyncio.Event()
         self._base = asyncio.Lock()
         self._base_proof: Proof | None = None
 
     async def land(self, candidate: Candidate) -> Landing:
         """Wait until it is merged or cannot be. Cancellation removes it from the queue, or waits while the branch moves."""
-        files = await off_loop(changed_names, candidate.workspace, candidate.tip)
-        waiting = _QueuedCandidate(candidate, asyncio.get_running_loop().create_future(), files)
-        self._waiting.append(waiting)
-        self._news.set()
-        if self._worker is None or self._worker.done():
-            self._worker = asyncio.create_task(self._work())
+        waiting = _QueuedCandidate(candidate, asyncio.get_running_loop().create_future())
+        if self._owner == candidate.workspace.session_id:
+            self._own = asyncio.create_task(self._land_or_fail([waiting]))
+        else:
+            self._waiting.append(waiting)
+            if self._worker is None or self._worker.done():
+                self._worker = asyncio.create_task(self._work())
         try:
             return await asyncio.shield(waiting.landing)
         except asyncio.CancelledError:
@@ -148,43 +145,15 @@ class MergeQueue:
                 self._waiting.remove(waiting)
             raise
 
-    def reserve(self, workspace: Workspace, files: Sequence[str]) -> None:
-        """Block merges that change these files while an agent resolves a conflict in them."""
-        self._reserved[workspace.session_id] = frozenset(files)
-
-    def release(self, workspace: Workspace) -> None:
-        self._reserved.pop(workspace.session_id, None)
-        self._news.set()
-
     @contextlib.asynccontextmanager
     async def exclusive(self, workspace: Workspace, stop_at: float) -> AsyncIterator[None]:
         """While its agent has its last turn: nothing else lands, so that what it is given stays true. Bounded by its deadline."""
-        with contextlib.ExitStack() as held:
-            with contextlib.suppress(TimeoutError, Unavailable):
-                async with asyncio.timeout(max(0.0, stop_at - time.monotonic())):
-                    await self._exclusive.acquire()
-                held.callback(self._exclusive.release)
-                async with self._turn:
-                    await self._lock(held, workspace, stop_at)
-                    self._owner = workspace.session_id
+        async with self._locked_queue(workspace, stop_at):
+            self._owner = workspace.session_id
             try:
                 yield
             finally:
-                if self._owner == workspace.session_id:
-                    self._owner = ""
-                self._news.set()
-
-    def _free(self) -> list[_QueuedCandidate]:
-        """Candidates that may be merged now, without those that would invalidate work an agent is changing."""
-        if self._owner:
-            return [one for one in self._waiting if one.candidate.workspace.session_id == self._owner]
-        free = []
-        for one in self._waiting:
-            own = one.candidate.workspace.session_id
-            earlier = itertools.takewhile(lambda name, own=own: name != own, self._reserved)  # type: ignore[misc]
-            if not any(self._reserved[name] & one.files for name in earlier):
-                free.append(one)
-        return free
+                self._owner = ""
 
     async def base_proof(self, workspace: Workspace, stop_at: float) -> Proof:
         """The project's commands on its current branch: run once, since only accepted work is merged later."""
@@ -199,33 +168,25 @@ class MergeQueue:
 
     async def _work(self) -> None:
         while self._waiting:
-            self._news.clear()
-            free = self._free()
-            if not free:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), 1.0)
-                self._expire()
-                continue
-            batch = free[:1]
+            first = self._waiting[0]
             try:
-                async with self._locked_queue(batch[0].candidate.workspace, batch[0].candidate.stop_at):
-                    batch = self._free()[: BATCH if self._slow >= SLOW_SECONDS else 1]
-                    self._waiting = [one for one in self._waiting if one not in batch]
-                    await self._land(batch)
+                async with self._locked_queue(first.candidate.workspace, first.candidate.stop_at):
+                    batch = self._waiting[: BATCH if self._slow >= SLOW_SECONDS else 1]
+                    del self._waiting[: len(batch)]
+                    await self._land_or_fail(batch)
             except (RemitError, OSError) as error:
-                self._waiting = [one for one in self._waiting if one not in batch]
-                _answer(batch, _failed(error))
-            except Exception as error:  # noqa: BLE001 - the queue must continue, and its waiters must receive the error
-                self._waiting = [one for one in self._waiting if one not in batch]
-                for one in batch:
-                    if not one.landing.done():
-                        one.landing.set_exception(error)
+                self._waiting = [one for one in self._waiting if one is not first]
+                _answer([first], _failed(error))
 
-    def _expire(self) -> None:
-        """Fail candidates whose time ended while they waited."""
-        late = [one for one in self._waiting if time.monotonic() >= one.candidate.stop_at]
-        self._waiting = [one for one in self._waiting if one not in late]
-        _answer(late, _not_landed(WAITS, "The time ended while the queue waited for another agent to change its work."))
+    async def _land_or_fail(self, batch: Sequence[_QueuedCandidate]) -> None:
+        try:
+            await self._land(batch)
+        except (RemitError, OSError) as error:
+            _answer(batch, _failed(error))
+        except Exception as error:  # noqa: BLE001 - the queue must continue, and its waiters must receive the error
+            for one in batch:
+                if not one.landing.done():
+                    one.landing.set_exception(error)
 
     @contextlib.asynccontextmanager
     async def _locked_queue(self, workspace: Workspace, stop_at: float) -> AsyncIterator[None]:
@@ -236,10 +197,10 @@ class MergeQueue:
                 yield
 
     async def _lock(self, held: contextlib.ExitStack, workspace: Workspace, stop_at: float) -> None:
-        """Lock out other processes, in turn with them; not if an exclusive merge of this one has the lock."""
+        """Lock out other processes, in turn with them."""
         with contextlib.ExitStack() as turn:
             for name, stack in ((TURN_LOCK, turn), (QUEUE_LOCK, held)):
-                while not self._owner:
+                while True:
                     try:
                         await off_loop(stack.enter_context, file_lock(workspace.common_dir / name, timeout=POLL_SECONDS))
                         break
@@ -275,7 +236,10 @@ class MergeQueue:
                         again = replace(again, flaky=f"Flaky: {proof.error.message} It exited 0 when it was run again.")
                     proof = again
                 if not proof.is_met:
-                    _answer(batch, _red(proof, stacked[-1][1]))
+                    assert proof.error is not None
+                    words = f"The work is not accepted on top of the project's branch. {proof.error.message}"
+                    output = proof.failed.output_tail if proof.failed is not None else ""
+                    _answer(batch, _not_landed(RED, words, proof.error.recommendation, rebased=stacked[-1][1], output=output))
                     return
             if await self._move(head, stacked, proof):
                 return
@@ -293,7 +257,10 @@ class MergeQueue:
                 stacked.append((one, rebased))
                 onto = rebased.tip
             elif onto == head:
-                _answer([one], _conflict(rebased, workspace.onto))
+                words = (
+                    f"It cannot be rebased on {workspace.onto}: both sides changed the same lines ({', '.join(rebased.conflicts[:10])})."
+                )
+                _answer([one], _not_landed(CONFLICT, words, rebased=rebased))
             else:
                 self._waiting.insert(0, one)
         return head, stacked
@@ -327,7 +294,7 @@ class MergeQueue:
     async def _move(self, head: str, stacked: Sequence[tuple[_QueuedCandidate, RebaseResult]], proof: Proof) -> bool:
         """Move the branch to the accepted work; False: it moved meanwhile, or work was cancelled, so rebase and accept again."""
         workspace = stacked[-1][0].candidate.workspace
-        until = time.monotonic() + DIRTY_SECONDS
+        until = time.monotonic() + max(one.candidate.dirty_seconds for one, _ in stacked)
         while True:
             for one, rebased in stacked:
                 await off_loop(remember_candidate, one.candidate.workspace, rebased.tip)
@@ -352,11 +319,39 @@ class MergeQueue:
                 head, stacked = again
             elif time.monotonic() >= until:
                 files = f" ({', '.join(moved.files[:10])})" if moved.files else ""
-                words = f"The work is accepted, but cannot be merged into {workspace.onto}: {moved.reason}{files}."
+                words = f"It cannot be merged into {workspace.onto}: {moved.reason}{files}."
                 _answer([one for one, _ in stacked], _not_landed(WAITS, words, notes=proof.notes))
                 return True
             else:
                 await asyncio.sleep(POLL_SECONDS)
+
+
+async def merge_work(
+    workspace: Workspace,
+    commit: str,
+    root: Path,
+    settings: Settings,
+    *,
+    accept: tuple[str, ...] = (),
+    is_accepting: bool,
+    seconds: float,
+    marks: Mapping[str, str],
+) -> MergeResult:
+    """Merge `commit` into the branch that is checked out in the project. Without acceptance commands it waits for no uncommitted work."""
+    onto = await off_loop(checked_out_branch, git_of(workspace))
+    if not onto:
+        return MergeResult(is_done=False, reason="no branch is checked out in the project (HEAD is detached)")
+    candidate = Candidate(
+        workspace=replace(workspace, onto=onto), tip=commit, accept=accept, stop_at=time.monotonic() + seconds,
+        dirty_seconds=DIRTY_SECONDS if is_accepting else 0.0,
+    )  # fmt: skip
+    landing = await MergeQueue(root, settings, is_accepting=is_accepting, marks=marks).land(candidate)
+    if landing.error is None:
+        return MergeResult(is_done=True, into=onto, notes=landing.notes)
+    return MergeResult(
+        is_done=False, into=onto, conflicts=landing.rebased.conflicts if landing.rebased is not None else (),
+        reason=landing.error.message.rstrip("."), code=landing.error.code if is_accepting else CODES[CONFLICT],
+    )  # fmt: skip
 
 
 def _answer(waiting: Sequence[_QueuedCandidate], landing: Landing) -> None:
@@ -375,19 +370,6 @@ def _landed(onto: str, rebased: RebaseResult, proof: Proof, count: int) -> Landi
     together = f", together with {count - 1} more" if proof.commands and count > 1 else ""
     summary = f"Merged into {onto} as {rebased.tip[:9]}, rebased on {rebased.onto[:9]}; {accepted}{together}."
     return Landing(state=LANDED, commit=rebased.tip, notes=proof.notes, summary=summary)
-
-
-def _red(proof: Proof, rebased: RebaseResult) -> Landing:
-    assert proof.error is not None
-    message = f"The work is not accepted on top of the project's branch. {proof.error.message}"
-    output = proof.failed.output_tail if proof.failed is not None else ""
-    return _not_landed(RED, message, proof.error.recommendation, rebased=rebased, output=output)
-
-
-def _conflict(rebased: RebaseResult, onto: str) -> Landing:
-    names = ", ".join(rebased.conflicts[:10])
-    message = f"It cannot be rebased on {onto}: both sides changed the same lines ({names})."
-    return _not_landed(CONFLICT, message, rebased=rebased)
 
 
 def _failed(error: Exception) -> Landing:

@@ -4,6 +4,7 @@ Uses jsonschema with bounds: it fetches nothing, matches patterns in linear time
 schema and data may come from an untrusted agent."""
 
 import itertools
+import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,12 +25,8 @@ MESSAGE_CHARACTERS = 4000
 Keyword = Callable[[Any, Any, Any, Any], Any]
 
 
-class TooMuch(Exception):
-    """Validation takes too long."""
-
-
-class InvalidPattern(Exception):
-    """A pattern that cannot be matched in linear time, or not at all."""
+class NotChecked(Exception):
+    """Validation takes too long, or a pattern cannot be matched in linear time."""
 
 
 def library() -> Any:
@@ -51,22 +48,18 @@ def matcher(pattern: str) -> Callable[[str], bool]:
     try:
         return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex")).isinstance_python
     except SchemaError:
-        raise InvalidPattern(f"{pattern!r:.80} is not a supported pattern: look-around and back references are not supported") from None
-
-
-def _error(message: str) -> Any:
-    return library().ValidationError(message)
+        raise NotChecked(f"{pattern!r:.80} is not a supported pattern: look-around and back references are not supported") from None
 
 
 def _pattern(validator: Any, value: str, instance: Any, _schema: Any) -> Iterator[Any]:
     if validator.is_type(instance, "string") and not matcher(value)(instance):
-        yield _error(f"{instance!r:.80} does not match {value!r}")
+        yield library().ValidationError(f"{instance!r:.80} does not match {value!r}")
 
 
 def _unique_items(validator: Any, value: Any, instance: Any, _schema: Any) -> Iterator[Any]:
     """Linear time; jsonschema compares all pairs."""
-    if value and validator.is_type(instance, "array") and len({to_json(_sorted(one)) for one in instance}) < len(instance):
-        yield _error("has non-unique elements")
+    if value and validator.is_type(instance, "array") and len({json.dumps(one, sort_keys=True) for one in instance}) < len(instance):
+        yield library().ValidationError("has non-unique elements")
 
 
 _KEYWORDS: dict[str, Keyword] = {"pattern": _pattern, "uniqueItems": _unique_items}
@@ -87,7 +80,7 @@ def _bounded_class() -> Any:
     def bounded(keyword: Keyword) -> Keyword:
         def check(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
             if next(steps) % 256 == 0 and time.monotonic() > _stop_at.get():
-                raise TooMuch("it takes too long")
+                raise NotChecked("it takes too long")
             for error in keyword(validator, value, instance, schema) or ():
                 if len(error.message) > MESSAGE_CHARACTERS:
                     half = MESSAGE_CHARACTERS // 2
@@ -99,21 +92,6 @@ def _bounded_class() -> Any:
 
     keywords = {**draft.VALIDATORS, **_KEYWORDS}
     return jsonschema.validators.extend(draft, {name: bounded(keyword) for name, keyword in keywords.items()})
-
-
-def _bounded_validator(schema: Mapping[str, Any]) -> Any:
-    from referencing import Registry
-
-    return _bounded_class()(dict(schema), registry=Registry())  # an empty registry: the default one would fetch unknown references
-
-
-def _sorted(value: Any) -> Any:
-    """`value` in canonical order with whole floats as integers: equal values give equal JSON text."""
-    if isinstance(value, dict):
-        return [["{", name, _sorted(one)] for name, one in sorted(value.items())]
-    if isinstance(value, list):
-        return [_sorted(one) for one in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 MAX_CHARACTERS = 64_000
@@ -152,17 +130,9 @@ def check_schema(schema: object) -> dict[str, Any]:
     return schema
 
 
-def require_validator() -> None:
-    """Raise `Unavailable` if jsonschema is not installed: before the work, not after it."""
-    library()
-
-
 def parameter_faults(parameters: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
     """Faults of parameters that an external tool describes. If its schema cannot be used safely, the tool checks them itself."""
-    try:
-        if not _can_be_used(to_json(schema)):
-            return []
-    except ValueError:  # not JSON
+    if not _can_be_used(to_json(schema, inf_nan_mode="constants")):
         return []
     found = [fault.removeprefix("data").removeprefix(".") for fault in schema_faults(dict(parameters), schema)]
     return [fault.removeprefix(": ") for fault in found if not fault.startswith(_NOT_JUDGED.removeprefix("data"))]
@@ -181,12 +151,15 @@ def _can_be_used(schema: bytes) -> bool:
 
 def schema_faults(data: Any, schema: Mapping[str, Any]) -> list[str]:
     """The faults of `data`, each with its location; empty if valid."""
+    from referencing import Registry
+
     faults: list[str] = []
     _stop_at.set(time.monotonic() + MAX_SECONDS)
     try:
-        found = itertools.islice(_bounded_validator(schema).iter_errors(data), MOST_FAULTS)
+        validator = _bounded_class()(dict(schema), registry=Registry())  # an empty one: the default one would fetch unknown references
+        found = itertools.islice(validator.iter_errors(data), MOST_FAULTS)
         faults.extend(f"data{_place(error.absolute_path)}: {_words(error)}" for error in found)
-    except (TooMuch, InvalidPattern) as error:
+    except NotChecked as error:
         faults.append(f"{_NOT_JUDGED}: {error}")
     except RecursionError:
         faults.append(f"{_NOT_JUDGED}: it refers to itself without end")
@@ -243,7 +216,7 @@ def _check_keyword(name: str, value: Any, where: str) -> None:
             raise _refused(where, f"a pattern may have at most {MAX_PATTERN} characters, this one has {len(value)}")
         try:
             matcher(value)
-        except InvalidPattern as error:
+        except NotChecked as error:
             raise _refused(where, str(error)) from None
 
 

@@ -50,9 +50,9 @@ async def perform(work: LocalRun) -> Return:
         if work.delegation.accept or work.delegation.task is not None or spec.workspace is not _SHARED:
             await _prepare_folder(work)
         if spec.output_schema is not None:
-            from remit.runtime.output_schema import require_validator
+            from remit.runtime.output_schema import library
 
-            require_validator()
+            library()  # raises if it is not installed: before the work, not after it
         ctx = work.ctx
         run = work.agent.perform(ctx, work.submission.arguments) if not spec.retries else _run(work)
         answer = await run

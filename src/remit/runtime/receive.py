@@ -178,14 +178,12 @@ def _fields(answer: object) -> object:
 def _why(text: str) -> str:
     """The reason why a text contains no return, for the agent."""
     text = text.strip()
-    if not text.startswith(("{", "[", '"')):
+    if not text.startswith("{"):
         return "no JSON object was found in the answer" if text else "the answer is empty"
     try:
-        value = to_jsonable(_DECODER.decode(text[-SEARCH_LIMIT_CHARACTERS:]))
+        to_jsonable(_DECODER.decode(text[-SEARCH_LIMIT_CHARACTERS:]))
     except json.JSONDecodeError as error:
         return f"{error.msg} at line {error.lineno} column {error.colno}"
-    except RecursionError:
-        return "it is nested too deeply"
-    except (ValueError, Failed) as error:
+    except (ValueError, RecursionError, Failed) as error:
         return str(error)
-    return f"a JSON object is required, found a {type(value).__name__}"
+    return "the object is not a return"

@@ -88,13 +88,7 @@ def unstarted_return(above: Lineage, agent: str, error: RemitError) -> Return:
     return Return(
         status=Status.FAILED,
         summary=shorten_with_count(f"{agent} was not run: {error.message}"),
-        metadata=Metadata(
-            session_id=lineage.session_id,
-            agent_type=agent,
-            delegation_depth=lineage.depth,
-            delegation_path=lineage.path,
-            duration_seconds=0.0,
-        ),
+        metadata=Metadata(lineage.session_id, agent, lineage.depth, lineage.path, 0.0, NOTHING),
         errors=(info,),
         next_steps=error.advice,
         stop_reason=StopReason.REFUSED if is_misuse else StopReason.UNAVAILABLE,
@@ -174,29 +168,24 @@ def _error_of_stop(delegation: Delegation, stop: Stop, goes_on: str | None) -> E
     )
     match stop.reason:
         case StopReason.DEADLINE:
+            kind, code, again = "timeout", "TIMEOUT", f"{again}, or give it a longer timeout"
             message = stop.detail or f"{agent} was stopped at its deadline after {seconds:g} s."
-            return _recoverable("timeout", message, "TIMEOUT", f"{again}, or give it a longer timeout.")
         case StopReason.IDLE:
+            kind, code, again = "timeout", "TIMEOUT", f"{again}, or raise its idle limit"
             message = f"{agent} was stopped: nothing was heard from it for {delegation.idle_seconds or 0:g} s."
-            return _recoverable("timeout", message, "TIMEOUT", f"{again}, or raise its idle limit.")
         case StopReason.BUDGET:
+            kind, code, again = "budget", "BUDGET_EXCEEDED", f"{again} under a larger budget"
             message = f"{agent} was stopped: the budget of its tree is spent ({stop.detail})."
-            return _recoverable("budget", message, "BUDGET_EXCEEDED", f"{again} under a larger budget.")
         case StopReason.UNAVAILABLE:
             code = stop.code or "STORE_UNAVAILABLE"
-            type_ = "store" if code == "STORE_UNAVAILABLE" else "unavailable"
-            return _recoverable(type_, f"{agent} was not run: {stop.detail}", code, f"{again}.")
+            kind, message = "store" if code == "STORE_UNAVAILABLE" else "unavailable", f"{agent} was not run: {stop.detail}"
         case StopReason.CRASHED:
-            message = stop.detail or f"{agent} was running when its orchestrator ended."
-            return _recoverable("crash", message, "AGENT_CRASHED", f"{again}.")
+            kind, code, message = "crash", "AGENT_CRASHED", stop.detail or f"{agent} was running when its orchestrator ended."
         case _:
+            kind, code, again = "cancelled", "CANCELLED", f"{again}, if it is still wanted"
             why = f": {stop.detail.rstrip('.')}" if stop.detail else ""
             message = f"{agent} was cancelled by {stop.source}{why}."
-            return _recoverable("cancelled", message, "CANCELLED", f"{again}, if it is still wanted.")
-
-
-def _recoverable(type_: str, message: str, code: str, recommendation: str) -> ErrorInfo:
-    return ErrorInfo(type=type_, message=message, code=code, recoverable=True, recommendation=recommendation)
+    return ErrorInfo(type=kind, message=message, code=code, recoverable=True, recommendation=f"{again}.")
 
 
 MAX_ERROR_CHARACTERS = 2000
@@ -219,16 +208,11 @@ def error_of(error: Exception, spec: AgentSpec) -> ErrorInfo:
     """Convert an exception to an error of a return. The only place that does."""
     if isinstance(error, AgentCrashed):
         tail = f" Its last output: {error.stderr_tail.strip()[-800:]}" if error.stderr_tail.strip() else ""
-        return _error(
-            "crash",
-            f"{error.message}{tail}",
-            "AGENT_CRASHED",
-            error.advice or f"Look at what {spec.name} printed, and delegate it again.",
-        )
-    if isinstance(error, Unavailable) and error.code == TOOL_UNAVAILABLE:
-        return _error("tool_unavailable", error.message, error.code, error.advice or "Install what is missing.")
+        advice = error.advice or f"Look at what {spec.name} printed, and delegate it again."
+        return _error("crash", f"{error.message}{tail}", "AGENT_CRASHED", advice)
     if isinstance(error, Unavailable):
-        return _error("agent_unavailable", error.message, error.code, error.advice or "Try again later.")
+        kind = "tool_unavailable" if error.code == TOOL_UNAVAILABLE else "agent_unavailable"
+        return _error(kind, error.message, error.code, error.advice or "Install what is missing, or try again later.")
     if isinstance(error, InvalidReturn):
         return _error("validation", error.message, error.code, f"Fix {spec.name} subagent return format")
     if isinstance(error, Refused) and error.code == "POLICY_DENIED":

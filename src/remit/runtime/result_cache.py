@@ -1,14 +1,14 @@
 """The result cache: reuses completed results of agents that only read, through automatic idempotency keys.
 
 A key consists of the agent and its declaration, the parameters, the principal, the workspace, the content of the files that the agent
-reads, and the project's epoch: the newest recorded delegation that may have written. So a starting writer changes every key; while one is
-alive the cache is not used. There is no second store: an entry is a recorded delegation."""
+reads, the index of git, which every merge rewrites, and the project's epoch: the newest recorded delegation that may have written. So a
+starting writer changes every key; while one is alive the cache is not used. There is no second store: an entry is a recorded delegation."""
 
 import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -19,8 +19,6 @@ from remit.core.agents import WorkspaceKind, may_write
 from remit.core.cache import CACHE_KEYS, CacheTerms
 from remit.core.context import Handle, SettledHandle
 from remit.core.delegation import on_behalf_of
-from remit.core.errors import Unavailable
-from remit.core.ports import Store
 from remit.core.record import CACHED_FROM, Record
 from remit.core.redaction import SECRETS_REMOVED
 from remit.core.result import Return, StopReason
@@ -29,8 +27,7 @@ from remit.runtime import reply
 from remit.runtime.deps import Submission
 from remit.runtime.policy_facts import as_declared, default_of
 from remit.system.artifact_files import FileInfo, inspect_artifact
-from remit.system.files import file_lock, make_folder, walk
-from remit.system.git import LOCK_WAIT_SECONDS
+from remit.system.files import walk
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -38,8 +35,6 @@ if TYPE_CHECKING:
 
 READS = "reads"
 """Metadata key of a return: a digest of the files that were read; set only if they did not change meanwhile."""
-MERGES = "merges"
-"""Folder in `.remit` with a file for each merge that no delegation makes, locked by the process that makes it."""
 MOST_FILES = 2_000
 MOST_BYTES = 64 * 1024 * 1024
 RECORDS_KEPT = 128
@@ -160,34 +155,6 @@ def _look(folder: Path, paths: tuple[str, ...]) -> FilesRead | None:
     return FilesRead(folder, paths, str(digest), tuple(digest.stamps))
 
 
-# ---- merges that no delegation makes
-
-
-@contextlib.contextmanager
-def merging(folder: Path, name: str) -> Iterator[None]:
-    """While work is merged without a delegation: no result is reused or kept. Clear the cache before this ends. If it ends by an error,
-    or this process is killed, the next look-up clears it. `folder`: `.remit`; `name`: of the merge. Blocking."""
-    path = folder / MERGES / name
-    make_folder(path.parent)
-    with file_lock(path, timeout=LOCK_WAIT_SECONDS):
-        yield
-        path.unlink(missing_ok=True)
-
-
-def _is_merging(folder: str, store: Store) -> bool:
-    """`folder`: of the merges. Most projects have none."""
-    if not os.path.exists(folder):
-        return False
-    try:
-        for name in os.listdir(folder):
-            with file_lock(Path(folder, name), timeout=0.0):  # its process is gone
-                store.drop_keys(CACHE_KEYS)
-                Path(folder, name).unlink(missing_ok=True)
-    except (Unavailable, OSError):
-        return True
-    return False
-
-
 # ---- the project's epoch
 
 
@@ -202,7 +169,6 @@ class Writers:
         self._newest = 0
         """Number of the newest one that may have written."""
         self._live_elsewhere = True
-        self._merges = os.path.join(config.folder, MERGES)
 
     def _may_write(self, agent: str) -> bool:
         found = self._config.deps.agents.find(agent)
@@ -224,10 +190,8 @@ class Writers:
         return self._newest
 
     def is_any_alive(self, submission: Submission) -> bool:
-        """Or work is being merged. Ignores callers of `submission` that declare no effects: they wait for it."""
+        """Ignores callers of `submission` that declare no effects: they wait for it."""
         caller = submission.caller
-        if _is_merging(self._merges, self._config.store):
-            return True
         waiting = set() if caller is None else {one.session_id for one in caller.ancestors()}
         for session_id, live in self._engine.live().items():
             spec = live.agent.spec
@@ -267,6 +231,7 @@ class ResultCache:
         self._engine = engine
         self._config = config
         self._writers = Writers(engine, config)
+        self._git_index = _git_index(config.deps.root)
         self._ended: dict[str, Record] = {}
 
     async def run(self, submission: Submission) -> Return:
@@ -327,10 +292,17 @@ class ResultCache:
             _INSTALLED_AT, spec.source, spec.fingerprint, sorted(parameters.items()),
             None if delegation.task is None else delegation.task.to_dict(),
             on_behalf_of(delegation.caller_info), str(files.folder), _caller_that_may_write(submission, self._writers._may_write),
-            files.digest, epoch,
+            files.digest, epoch, self._checkout(),
         )  # fmt: skip
         digest = hashlib.sha256(to_json(meant)).hexdigest()
         return _Entry(f"{CACHE_KEYS}{delegation.agent}:{digest[:40]}:", files, terms)
+
+    def _checkout(self) -> tuple[int, int]:
+        """Changes with each merge, which rewrites the index of git."""
+        with contextlib.suppress(OSError):
+            found = os.stat(self._git_index)
+            return found.st_ino, found.st_mtime_ns
+        return 0, 0
 
     async def _hold(self, submission: Submission, entry: _Entry) -> Record | None:
         """The delegation whose result answers this one; None: the submission now has the key under which it runs or joins."""
@@ -386,6 +358,17 @@ class ResultCache:
     async def _ask(self, function: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
         """On the loop if commits run there too: a thread costs more than the query."""
         return function(*given, **named) if self._config.commit_in_loop else await off_loop(function, *given, **named)
+
+
+def _git_index(root: Path) -> str:
+    """Of the checkout that the project is in; empty: none."""
+    with contextlib.suppress(OSError, ValueError):
+        for folder in (root, *root.parents):
+            if (folder / ".git").is_dir():
+                return str(folder / ".git" / "index")
+            if (folder / ".git").is_file():  # a worktree or submodule
+                return os.path.join(folder, (folder / ".git").read_text().removeprefix("gitdir:").strip(), "index")
+    return ""
 
 
 def _paths(values: Any) -> tuple[str, ...] | None:

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from remit.core.ports import Blobs, Manifest, ShippedFile
 from remit.core.protected_paths import is_private, is_pyproject, protection_of, session_of
 from remit.core.result import Artifact, Evidence, Return
 from remit.core.text import list_some, plural
-from remit.runtime.harvest import MAX_ARTIFACTS, SearchBounds, guess_type, search
+from remit.runtime.harvest import MAX_ARTIFACTS, guess_type, search
 from remit.runtime.reply import PartialWork
 from remit.runtime.workspaces import (
     DIFF,
@@ -84,7 +84,7 @@ class Shipment:
         self._manifest = Manifest((), 0.0, attempt, worker)
         self._shipped: dict[str, ShippedFile] = {}
         self._stamps: dict[str, tuple[int, int, int]] = {}
-        """Of files as they were shipped, or, if large, as they were last seen."""
+        """Of files as they were shipped."""
         self._lock = threading.Lock()
         """One at a time: a sync, then the end."""
 
@@ -104,7 +104,7 @@ class Shipment:
         """While it runs: upload files that changed. Raises `Unavailable`."""
         with self._lock:
             before = dict(self._shipped)
-            changed = [path for path in self._found(declared, scratch, workspace) if self._has_settled(path)]
+            changed = [path for path in self._found(declared, scratch, workspace) if self._has_changed(path)]
             with ThreadPoolExecutor(AT_ONCE) as pool:
                 list(pool.map(lambda path: self._ship_file(path, None), changed))
             if workspace is not None:
@@ -120,28 +120,21 @@ class Shipment:
         stop_at = time.monotonic() + SEARCH_SECONDS
         if scratch is not None:
             inside = relative_path(self._root, scratch.absolute())
-            paths |= dict.fromkeys(
-                found.path for found in search(self._root, inside, SearchBounds(stop_at=stop_at, skipped=frozenset({GIVEN}))).found
-            )
+            paths |= dict.fromkeys(found.path for found in search(self._root, inside, stop_at, None, frozenset({GIVEN})).found)
         if workspace is not None:
-            bounds = SearchBounds(changed_since=workspace.made_at, stop_at=stop_at)
-            paths |= dict.fromkeys(found.path for found in search(self._root, workspace.inside, bounds).found)
+            paths |= dict.fromkeys(found.path for found in search(self._root, workspace.inside, stop_at, workspace.made_at).found)
         for number, path in enumerate(paths):
             if number < MAX_ARTIFACTS and path_fault(path) is None and not is_private(path):
                 yield path
 
-    def _has_settled(self, path: str) -> bool:
-        """It changed since it was shipped; a large file must have rested since it was last seen."""
+    def _has_changed(self, path: str) -> bool:
+        """Since it was shipped. Large files are shipped at the end."""
         try:
             found = os.lstat(self._root / path)
         except OSError:
             return False
-        stamp = (found.st_ino, found.st_size, found.st_ctime_ns)
-        is_known = self._stamps.get(path) == stamp
-        self._stamps[path] = stamp
-        if found.st_size > FETCHED_BYTES:
-            return is_known and path not in self._shipped
-        return found.st_size > 0 and not is_known
+        before, self._stamps[path] = self._stamps.get(path), (found.st_ino, found.st_size, found.st_ctime_ns)
+        return 0 < found.st_size <= FETCHED_BYTES and before != self._stamps[path]
 
     def _ship_file(self, path: str, sha256: str | None) -> str | None:
         """Why it could not be shipped, or None. Raises `Unavailable`: then it is tried again later."""
@@ -229,16 +222,6 @@ class FileFetcher:
                 self._fetch_file(file, report)
         return report
 
-    def fetch_to(self, folder: Path) -> FetchReport:
-        """Everything that was shipped, into a new folder, where nothing is protected."""
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise Misused(f"{folder} is not empty: files of an agent could start programs there.", advice="Name a new folder.")
-        manifest, report = self._blobs.manifest(self._session_id), FetchReport()
-        folder.mkdir(parents=True, exist_ok=True)
-        for file in () if manifest is None else manifest.files:
-            self._note(file, report, lambda file=file: self._write(folder, file))  # type: ignore[misc]
-        return report
-
     def _look_for(self, artifact: Artifact, report: FetchReport) -> None:
         """It is in no manifest: a process that shares this folder wrote it, or it was never uploaded."""
         present = self._hash_of(artifact.path, artifact.size)
@@ -270,11 +253,11 @@ class FileFetcher:
         if self._is_here(file):
             report.same.append(file.path)
         else:
-            self._note(file, report, lambda: self._write(self._root, file))
+            self._write_noted(file, report)
 
-    def _note(self, file: ShippedFile, report: FetchReport, write: Callable[[], None]) -> None:
+    def _write_noted(self, file: ShippedFile, report: FetchReport) -> None:
         try:
-            write()
+            self._write(file)
             report.written.append(file.path)
         except Unavailable:
             raise
@@ -294,29 +277,20 @@ class FileFetcher:
         if protection is not None or is_pyproject(inner):
             raise Failed(f"it is protected ({protection or 'settings'})")
 
-    def _must_lose_nothing(self, path: str) -> None:
-        """Raises `Failed` if a file of the project would be overwritten whose content is nowhere else."""
-        if session_of(path) == self._session_id:
-            return
-        present = self._hash_of(path, None)
-        if present is not None and not self._blobs.has(present):
-            raise Failed("another file is here under this name, and was kept")
-
-    def _write(self, root: Path, file: ShippedFile) -> None:
-        parts, is_project = file.path.split("/"), root is self._root
-        if is_project:
-            self._must_be_free(file.path)
-        with Root(root) as opened:
+    def _write(self, file: ShippedFile) -> None:
+        parts = file.path.split("/")
+        self._must_be_free(file.path)
+        with Root(self._root) as opened:
             for number in range(1, len(parts)):
                 with opened.place("/".join(parts[:number])) as folder:
-                    if is_project:
-                        self._must_be_free(folder.path, is_file=False)
+                    self._must_be_free(folder.path, is_file=False)
                     if folder.stat() is None:
                         make_folder(folder)
             with opened.place(file.path, follow=False) as place:
-                if is_project:
-                    self._must_be_free(place.path)
-                    self._must_lose_nothing(place.path)
+                self._must_be_free(place.path)
+                present = None if session_of(place.path) == self._session_id else self._hash_of(place.path, None)
+                if present is not None and not self._blobs.has(present):  # its content is nowhere else
+                    raise Failed("another file is here under this name, and was kept")
                 replace_file(place, lambda descriptor: self._blobs.get(file.sha256, file.size, descriptor))
 
     def _restore_worktree(self, base: str, files: dict[str, ShippedFile], report: FetchReport) -> None:
@@ -443,29 +417,24 @@ class FileShipping:
             return artifacts, ()
         shipping = asyncio.ensure_future(off_loop(shipment.ship, artifacts, work.own_workspace))
         await asyncio.wait([shipping], timeout=seconds)
-        if not shipping.done():
-            self._continue(self._finish(shipping, shipment, artifacts, work.own_workspace))
+        if not shipping.done() or isinstance(shipping.exception(), Unavailable):
+            task = asyncio.get_running_loop().create_task(self._finish(shipping, shipment, artifacts, work.own_workspace))
+            self._late.add(task)
+            task.add_done_callback(self._late.discard)
             names = list_some([one.path for one in artifacts if shipment.shipped(one.path) is None], NAMES_SHOWN)
-            return artifacts, (f"Still being uploaded by {self._worker}: {names}. Later: remit fetch {session_id}",)
-        if isinstance(error := shipping.exception(), Unavailable):
-            self._continue(self._finish(shipping, shipment, artifacts, work.own_workspace))
-            return artifacts, (f"Its files could not be uploaded yet, and are on {self._worker}: {error.message}",)
+            return artifacts, (f"Files could not be uploaded yet, and are on {self._worker}: {names}. Later: remit fetch {session_id}",)
         found = shipping.result()
         warnings = [f"{path} was not uploaded: {why}." for path, why in found.items()]
-        return tuple(self._update_artifact(one, shipment, warnings) for one in artifacts), tuple(warnings)
-
-    def _update_artifact(self, artifact: Artifact, shipment: Shipment, warnings: list[str]) -> Artifact:
-        file = shipment.shipped(artifact.path)
-        if file is None or artifact.sha256 in (None, file.sha256):
-            return artifact
-        if artifact.size != file.size:
-            warnings.append(f"{artifact.path} changed after it was checked; it was uploaded as it was later.")
-        return replace(artifact, sha256=file.sha256, size=file.size)
-
-    def _continue(self, upload: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(upload)
-        self._late.add(task)
-        task.add_done_callback(self._late.discard)
+        updated = []
+        for one in artifacts:
+            file = shipment.shipped(one.path)
+            if file is None or one.sha256 in (None, file.sha256):
+                updated.append(one)
+                continue
+            if one.size != file.size:
+                warnings.append(f"{one.path} changed after it was checked; it was uploaded as it was later.")
+            updated.append(replace(one, sha256=file.sha256, size=file.size))
+        return tuple(updated), tuple(warnings)
 
     async def _finish(
         self, shipping: "asyncio.Future[dict[str, str]]", shipment: Shipment, artifacts: tuple[Artifact, ...], workspace: Workspace | None

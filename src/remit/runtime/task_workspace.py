@@ -20,6 +20,7 @@ from remit.core.ids import new_session_id
 from remit.core.protected_paths import protection_of
 from remit.core.result import Evidence, Return, Status
 from remit.runtime.authorize import filter_allowed, step_requests
+from remit.runtime.landing import checked_out_branch
 from remit.runtime.workspace_session import commit_message
 from remit.runtime.workspaces import (
     KIND,
@@ -54,16 +55,14 @@ _BOARD = re.compile(r"specs/(state\.json|TODO\.md|archive/.*|\d+_.*)$")
 def make_task_workspace(root: Path, number: int, *, seconds: float) -> Workspace:
     """Create a worktree of the checked-out branch. Raises `Misused` if the project cannot have one. Blocking."""
     git = Git(folder=root, stop_at=time.monotonic() + seconds)
-    try:
-        onto = git.says("symbolic-ref", "HEAD").removeprefix("refs/heads/")  # the short name is longer if a tag has it too
-    except GitFailed as failed:
-        if "not a git repository" in failed.words:
-            onto = ""  # `make_workspace` has the better message
-        else:
+    onto = ""
+    with contextlib.suppress(GitFailed):  # not a checkout: `make_workspace` has the better message
+        onto = checked_out_branch(git)
+        if not onto:
             raise Misused(
                 "No branch is checked out in the project (HEAD is detached), so the work of a task cannot be merged.",
                 advice="Check out a branch: git switch NAME",
-            ) from None
+            )
     return make_workspace(root, new_session_id(time.time()), seconds=seconds, task=(number, onto))
 
 

@@ -4,7 +4,7 @@ Trusts nothing an agent says about evidence, hashes, times or its place in the t
 `receive` finds the candidate, the engine asks for a repair."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, NamedTuple
@@ -16,7 +16,7 @@ from remit.core.errors import ErrorInfo, Failed, InvalidReturn, code_of_type
 from remit.core.ids import is_session_id
 from remit.core.jsonable import to_jsonable
 from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Evidence, Metadata, Return, Status
-from remit.core.text import shorten
+from remit.core.text import plural, shorten
 from remit.runtime.output_schema import schema_faults
 from remit.runtime.receive import NOT_JSON, read_answer
 from remit.runtime.return_format import EXAMPLE_SUMMARY
@@ -27,20 +27,11 @@ ADVISED_CHARACTERS = 400
 ADVISED_TOKENS = 100
 ADVISED_SENTENCES = range(2, 6)
 
-_TOKEN = r"[぀-ヿ㐀-鿿가-힯]|[^\W_]{1,6}|[^\w\s]|_+"
+_TOKEN = r"[぀-ヿ㐀-鿿가-힯]|\w{1,6}|[^\w\s]"
 """Long words are several tokens; so is each character of scripts without spaces. Compiled on first use, which takes long."""
-
-# Begins with the rare marks and looks back from there, like the next ones.
-_SENTENCE_END = re.compile(r"[.!?…。！？](?:(?<=[。！？])|(?<=[^\s.!?…].)[.!?…]*[\"'”’)\]]*(?=\s|\Z))")
-
-_MARKUP = re.compile(
-    r"^\s{0,3}(?:#{1,6}|[-*+]|\d+[.)]|>)\s"  # headings, lists, quotations
-    r"|`[^`\n]+`|```|~~~"  # code
-    r"|\*\*[^*\n]+\*\*|__(?=\S)[^_\n]*\s[^_\n]*(?<=\S)__"  # bold; one word alone is a name, as in __main__.py
-    r"|\[[^\]\n]{1,400}\]\([^)\n]{1,400}\)"  # links
-    r"|</?[a-zA-Z][a-zA-Z0-9]{0,20}(?:\s[^<>\n]{0,400})?/?>",  # tags
-    re.MULTILINE,
-)
+_SENTENCE_END = re.compile(r"[。！？]|[.!?…]+[\"'”’)\]]*(?=\s)|[^\s.!?…。！？\"'”’)\]]\s*\Z")
+"""A text that ends without a mark ends a sentence, too."""
+_MARKUP = re.compile(r"^\s{0,3}(?:#|[-*+>] )|`|\*\*|\]\(|</?[a-zA-Z]", re.MULTILINE)
 _EMOJI = re.compile("[\U0001f000-\U0001faff☀-➿⬀-⯿️]")
 
 
@@ -58,11 +49,10 @@ def summary_warnings(summary: str) -> list[str]:
     if len(summary) > ADVISED_CHARACTERS:
         warnings.append(f"summary: {len(summary)} characters; at most {ADVISED_CHARACTERS} are advised")
     # No token is shorter than a character: a text this short needs no count.
-    if len(summary) > ADVISED_TOKENS and (tokens := count_tokens(summary)) > ADVISED_TOKENS:
+    if len(summary) > ADVISED_TOKENS and (tokens := len(re.findall(_TOKEN, summary))) > ADVISED_TOKENS:
         warnings.append(f"summary: about {tokens} tokens; at most {ADVISED_TOKENS} are advised")
     if (sentences := count_sentences(summary)) not in ADVISED_SENTENCES:
-        low, high = ADVISED_SENTENCES[0], ADVISED_SENTENCES[-1]
-        warnings.append(f"summary: {sentences} sentence{'' if sentences == 1 else 's'}; {low} to {high} are advised")
+        warnings.append(f"summary: {plural(sentences, 'sentence')}; {ADVISED_SENTENCES[0]} to {ADVISED_SENTENCES[-1]} are advised")
     if _MARKUP.search(summary):
         warnings.append("summary: contains markup; plain sentences are advised")
     if not summary.isascii() and _EMOJI.search(summary):
@@ -70,16 +60,8 @@ def summary_warnings(summary: str) -> list[str]:
     return warnings
 
 
-def count_tokens(text: str) -> int:
-    """A rough count, without a model's vocabulary."""
-    return len(re.findall(_TOKEN, text))
-
-
 def count_sentences(text: str) -> int:
-    text = text.strip()
-    ends = list(_SENTENCE_END.finditer(text))
-    tail = text[ends[-1].end() :] if ends else text
-    return len(ends) + bool(tail.strip())
+    return len(_SENTENCE_END.findall(text.strip() + " "))
 
 
 _Words = Annotated[str, StringConstraints(min_length=1)]
@@ -206,11 +188,12 @@ def validate_jsonable(fields: Mapping[str, Any], expected: ExpectedReturn) -> Re
     try:
         wire = read_shape(fields)
         files = _check_artifacts(wire, expected)
-        faults = [*_identity_faults(wire, expected), *_error_faults(wire), *_data_faults(wire, expected), *files.faults]
-        if faults:
+        if faults := [*_faults(wire, expected), *files.faults]:
             raise InvalidReturn(faults)
     except InvalidReturn as invalid:
-        raise InvalidReturn(_bounded(invalid.faults), advice=_advice(expected)) from None
+        more = len(invalid.faults) - _MOST_FAULTS
+        faults = [*invalid.faults[:_MOST_FAULTS], *([f"and {more} more faults"] if more > 0 else [])]
+        raise InvalidReturn(faults, advice=_advice(expected)) from None
     result = _build(wire, expected, files)
     return replace(result, warnings=(*result.warnings, *filled)) if filled else result
 
@@ -240,9 +223,9 @@ def check_return(text_or_object: object, session_id: str | None = None, root: st
     return validate_jsonable(received.candidate, ExpectedReturn(root=Path(root), session_id=session_id))
 
 
-def _identity_faults(wire: WireReturn, expected: ExpectedReturn) -> list[str]:
-    """Faults of summary and identity."""
-    faults = summary_faults(wire.summary)
+def _faults(wire: WireReturn, expected: ExpectedReturn) -> list[str]:
+    """Faults of summary, identity, errors and data."""
+    faults, is_completed, count = summary_faults(wire.summary), wire.status is Status.COMPLETED, len(wire.errors or ())
     if expected.agent is not None and _letters(wire.summary) == _EXAMPLE_LETTERS:
         faults.append("summary: is copied from the example in the instruction")
     given = wire.metadata.session_id
@@ -250,6 +233,13 @@ def _identity_faults(wire: WireReturn, expected: ExpectedReturn) -> list[str]:
         faults.append(f"metadata.session_id: must be {expected.session_id!r}, not {_short_repr(given)}")
     elif expected.session_id is None and not is_session_id(given):
         faults.append(f"metadata.session_id: must look like sess_1700000000_abc123, not {_short_repr(given)}")
+    if is_completed == (count > 0):
+        rule = f"must be empty when status is completed, has {count}" if count else f"must not be empty when status is {wire.status}"
+        faults.append(f"errors: {rule}")
+    if expected.output_schema is not None and is_completed:  # another return may have partial data or none
+        if "data" in wire.model_fields_set:
+            return [*faults, *schema_faults(wire.data, expected.output_schema)]
+        faults.append("data: is required when status is completed, and must match the agent's schema")
     return faults
 
 
@@ -259,24 +249,6 @@ def _letters(text: str) -> str:
 
 
 _EXAMPLE_LETTERS = _letters(EXAMPLE_SUMMARY)
-
-
-def _error_faults(wire: WireReturn) -> list[str]:
-    count = len(wire.errors or ())
-    if wire.status is Status.COMPLETED and count:
-        return [f"errors: must be empty when status is completed, has {count}"]
-    if wire.status is not Status.COMPLETED and not count:
-        return [f"errors: must not be empty when status is {wire.status}"]
-    return []
-
-
-def _data_faults(wire: WireReturn, expected: ExpectedReturn) -> list[str]:
-    """A return that is not completed may have partial data or none."""
-    if expected.output_schema is None or wire.status is not Status.COMPLETED:
-        return []
-    if "data" not in wire.model_fields_set:
-        return ["data: is required when status is completed, and must match the agent's schema"]
-    return schema_faults(wire.data, expected.output_schema)
 
 
 class _Files(NamedTuple):
@@ -293,11 +265,16 @@ def _check_artifacts(wire: WireReturn, expected: ExpectedReturn) -> _Files:
     files = _Files((), [], [])
     if not given and not expected.requires_artifacts:
         return files
-    must_exist = wire.status is Status.COMPLETED and not (expected.requires_artifacts and _has_document(wire.data))
+    must_exist = wire.status is Status.COMPLETED
+    if expected.requires_artifacts and isinstance(wire.data, dict):  # agents that cannot write files return the text, by its type
+        must_exist = must_exist and not any(isinstance(text := wire.data.get(kind), str) and text.strip() for kind in ARTIFACT_TYPES)
     unique = list({(one.path, one.type): one for one in given}.values())  # a file listed twice is checked once
     kept = [artifact for artifact in (_check_artifact(one, must_exist, expected, files) for one in unique) if artifact]
     if must_exist and expected.requires_artifacts and not files.faults:
-        files.faults.extend(_phantom(kept, expected))
+        if not kept:
+            files.faults.append("artifacts: phantom work: this agent must return at least one artifact when completed")
+        elif expected.started_at is not None and not any(_is_since(one.mtime or 0.0, expected.started_at) for one in kept):
+            files.faults.append("artifacts: phantom work: every artifact is older than the start of the delegation")
     return _Files(tuple(kept), files.faults, files.warnings)
 
 
@@ -333,29 +310,26 @@ def _inspect(given: str, expected: ExpectedReturn) -> tuple[str, FileInfo | File
     return str(PurePosixPath(workspace, path)), seen
 
 
-def _phantom(kept: list[Artifact], expected: ExpectedReturn) -> list[str]:
-    if not kept:
-        return ["artifacts: phantom work: this agent must return at least one artifact when completed"]
-    if expected.started_at is None or any(_is_since(a.mtime or 0.0, expected.started_at) for a in kept):
-        return []
-    return ["artifacts: phantom work: every artifact is older than the start of the delegation"]
-
-
-def _has_document(data: object) -> bool:
-    """Whether the data contains the text of an artifact, by its type: for agents that cannot write files."""
-    return isinstance(data, dict) and any(isinstance(text := data.get(kind), str) and text.strip() for kind in ARTIFACT_TYPES)
-
-
 def _is_since(mtime: float, started_at: float) -> bool:
     # File systems with a resolution of one or two seconds date a file before it was written.
-    grain = 2.0 if mtime == int(mtime) else FILE_CLOCK_LAG_SECONDS
-    return mtime >= started_at - grain
+    return mtime >= started_at - (2.0 if mtime == int(mtime) else FILE_CLOCK_LAG_SECONDS)
 
 
 def _build(wire: WireReturn, expected: ExpectedReturn, files: _Files) -> Return:
-    warnings = [*_given_warnings(wire.warnings), *summary_warnings(wire.summary), *files.warnings]
+    given = wire.warnings if isinstance(wire.warnings, list) else [] if wire.warnings is None else [wire.warnings]
+    texts = [one if isinstance(one, str) else to_json(one).decode() for one in given]
+    warnings = [*texts, *summary_warnings(wire.summary), *files.warnings]
     metadata = _metadata(wire, expected, warnings)
-    errors = tuple(_error(error) for error in wire.errors or ())
+    errors = tuple(
+        ErrorInfo(
+            type=one.type,
+            message=one.message,
+            code=one.code or code_of_type(one.type),
+            recoverable=one.recoverable,
+            recommendation=one.recommendation or "",
+        )
+        for one in wire.errors or ()
+    )
     steps = wire.next_steps
     return Return(
         status=wire.status,
@@ -390,27 +364,3 @@ def _metadata(wire: WireReturn, expected: ExpectedReturn, warnings: list[str]) -
         duration_seconds=expected.duration_seconds,
         extra={key: value for key, value in (given.model_extra or {}).items() if key != "duration_seconds"},
     )
-
-
-def _error(error: WireError) -> ErrorInfo:
-    return ErrorInfo(
-        type=error.type,
-        message=error.message,
-        code=error.code or code_of_type(error.type),
-        recoverable=error.recoverable,
-        recommendation=error.recommendation or "",
-    )
-
-
-def _given_warnings(given: Any) -> list[str]:
-    """The agent's own warnings, as text."""
-    if given is None:
-        return []
-    items = given if isinstance(given, list) else [given]
-    return [item if isinstance(item, str) else to_json(item).decode() for item in items]
-
-
-def _bounded(faults: Sequence[str]) -> list[str]:
-    if len(faults) <= _MOST_FAULTS:
-        return list(faults)
-    return [*faults[:_MOST_FAULTS], f"and {len(faults) - _MOST_FAULTS} more faults"]

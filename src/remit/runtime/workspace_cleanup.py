@@ -4,10 +4,10 @@ A workspace is removed only if that certainly loses nothing, or if a person requ
 if its work was merged or never done; the work of a pruned workspace is committed before its folder is removed. Blocking, but for
 `discard_losers`."""
 
+import asyncio
 import contextlib
 import os
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,8 @@ from pathlib import Path, PurePosixPath
 from remit.core.context import Context
 from remit.core.errors import RemitError, Unavailable
 from remit.core.ids import is_session_id
-from remit.runtime.landing import is_merged, merge_commit
+from remit.core.settings import Settings
+from remit.runtime.landing import is_merged
 from remit.runtime.workspaces import (
     LOCK,
     MAKING_SECONDS,
@@ -78,10 +79,9 @@ def workspace_status(workspace: Workspace, *, seconds: float = LOOKING_SECONDS) 
     try:
         with open_git(workspace, seconds=seconds) as git:
             seen = _status_with(git, workspace)
-            commit = _whole_branch(git, workspace) if seen.changed else ""
-        if not commit:
-            return seen
-        return replace(seen, is_merged=is_merged(workspace, commit))
+            commit = _commit_of(git, f"refs/heads/{workspace.branch}") if seen.changed else ""
+            is_whole = bool(commit) and git.says("rev-parse", f"{commit}^{{tree}}") == git.says("write-tree")
+        return replace(seen, is_merged=is_merged(workspace, commit)) if is_whole else seen
     except (RemitError, OSError) as error:
         return WorkspaceStatus(doubt=error.message if isinstance(error, RemitError) else f"It could not be inspected: {error}")
 
@@ -90,11 +90,13 @@ def _status_with(git: Git, workspace: Workspace) -> WorkspaceStatus:
     """With the workspace already open."""
     warnings = stage_changes(git)
     changed = _names(git.run("diff", "--cached", "--name-only", "-z", "--no-renames", workspace.base))
+    # Worktrees start without ignored files, so all were created in it.
+    ignored = _names(git.run("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory", "--no-empty-directory"))
     doubt = "git settings that run commands were changed" if git.overrides else " ".join(warnings)
     return WorkspaceStatus(
         changed=changed,
-        ignored=_ignored(git),
-        has_commits=not _is_at_base(git, workspace),
+        ignored=tuple(name for name in ignored if TOOL_FOLDERS.isdisjoint(PurePosixPath(name).parts)),
+        has_commits={_commit_of(git, "HEAD"), _commit_of(git, f"refs/heads/{workspace.branch}")} != {workspace.base},
         is_merged=False if changed else None,
         doubt=doubt,
     )
@@ -104,28 +106,9 @@ def _names(listed: bytes) -> tuple[str, ...]:
     return tuple(os.fsdecode(name) for name in listed.split(b"\0") if name)
 
 
-def _ignored(git: Git) -> tuple[str, ...]:
-    """Ignored files in it: worktrees start without any, so all were created in it."""
-    listed = git.run("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory", "--no-empty-directory")
-    return tuple(name for name in _names(listed) if TOOL_FOLDERS.isdisjoint(PurePosixPath(name).parts))
-
-
-def _is_at_base(git: Git, workspace: Workspace) -> bool:
-    """Whether its branch and its HEAD are still at its base."""
-    for name in ("HEAD", f"refs/heads/{workspace.branch}"):
-        with contextlib.suppress(GitFailed):
-            if git.says("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}") == workspace.base:
-                continue
-        return False
-    return True
-
-
-def _whole_branch(git: Git, workspace: Workspace) -> str:
-    """The last commit of its branch, if it contains everything in the folder."""
+def _commit_of(git: Git, name: str) -> str:
     with contextlib.suppress(GitFailed):
-        tip = git.says("rev-parse", "--verify", "--quiet", f"refs/heads/{workspace.branch}^{{commit}}")
-        if git.says("rev-parse", f"{tip}^{{tree}}") == git.says("write-tree"):
-            return tip
+        return git.says("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
     return ""
 
 
@@ -225,10 +208,14 @@ def diff_text(workspace: Workspace) -> bytes:
         return git.run("diff", "--cached", "--binary", "--find-renames", *PLAIN_DIFF, workspace.base)
 
 
-def merge_by_hand(workspace: Workspace, message: str, may_write: Callable[[Sequence[MergeWrite]], Sequence[bool]]) -> MergeResult:
+def merge_by_hand(
+    workspace: Workspace, message: str, may_write: Callable[[Sequence[MergeWrite]], Sequence[bool]], settings: Settings
+) -> MergeResult:
     """Merge its changes into the project's checked-out branch, as `merge = true` does. Removes nothing.
 
     `may_write`: which files may be merged; one that may not prevents the merge."""
+    from remit.runtime.merge_queue import merge_work
+
     stop_at = time.monotonic() + MERGING_SECONDS
     changes = take_changes(workspace, message=message, diff_in=None, seconds=MERGING_SECONDS)
     if changes.doubt:
@@ -238,7 +225,8 @@ def merge_by_hand(workspace: Workspace, message: str, may_write: Callable[[Seque
     writes = merge_writes(workspace, changes.commit, seconds=stop_at - time.monotonic())
     if refused := [one.path for one, is_allowed in zip(writes, may_write(writes), strict=True) if not is_allowed]:
         return not_permitted(refused)
-    return merge_commit(workspace, changes.commit, threading.Lock(), seconds=stop_at - time.monotonic())
+    seconds = stop_at - time.monotonic()
+    return asyncio.run(merge_work(workspace, changes.commit, workspace.root, settings, is_accepting=False, seconds=seconds, marks={}))
 
 
 def discard_workspace(workspace: Workspace) -> None:

@@ -3,9 +3,6 @@
 `workspaces` implements workspaces. This module maps their changes to the return."""
 
 import asyncio
-import os
-import threading
-import time
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -17,7 +14,7 @@ from remit.core.result import Artifact, Return, Status
 from remit.core.text import list_some, one_line, shorten_with_count
 from remit.runtime.authorize import filter_allowed, step_requests
 from remit.runtime.harvest import MAX_ARTIFACTS, Harvest, HarvestRequest, guess_type, harvest
-from remit.runtime.landing import forget_candidate, is_merged, landed_as, merge_commit
+from remit.runtime.landing import forget_candidate, is_merged, landed_as
 from remit.runtime.workspace_cleanup import remove_workspace
 from remit.runtime.workspaces import (
     KIND,
@@ -28,7 +25,6 @@ from remit.runtime.workspaces import (
     merge_writes,
     not_permitted,
     open_workspace,
-    project_git,
     take_changes,
 )
 from remit.system.artifact_files import FILE_CLOCK_LAG_SECONDS, checked_artifacts
@@ -39,7 +35,7 @@ if TYPE_CHECKING:
 
 
 MERGE_ENDS_SECONDS = 0.2
-"""How long to wait for a merge that cannot be cancelled any more when its delegation is stopped."""
+"""To find out whether a delegation that is stopped was merged."""
 MERGED_BEFORE = "Its changes were merged into the project before it was stopped."
 AFTER_CRASH_SECONDS = 10.0
 _NAMES_SHOWN = 10
@@ -221,66 +217,36 @@ async def _refused_writes(work: "LocalRun", workspace: Workspace, commit: str) -
 
 
 async def _merge_changes(work: "LocalRun", commit: str, result: Return) -> MergeResult:
-    claim, workspace = threading.Lock(), _own(work)
-    try:
-        refused = await _refused_writes(work, workspace, commit)
-    except (RemitError, OSError) as error:
-        return MergeResult(is_done=False, reason=error.message if isinstance(error, RemitError) else str(error))
-    if refused:
-        return not_permitted(refused)
-    if work.agent.spec.merge == "queue":
-        return await _queue_changes(work, workspace, commit, result)
-    seconds = max(0.0, work.remaining())
-    merging = asyncio.ensure_future(off_loop(lambda: merge_commit(workspace, commit, claim, seconds=seconds)))
-    try:
-        return await asyncio.shield(merging)
-    except (RemitError, OSError) as error:
-        return MergeResult(is_done=False, reason=error.message if isinstance(error, RemitError) else str(error))
-    except asyncio.CancelledError:
-        merging.add_done_callback(lambda done: done.cancelled() or done.exception())
-        if not claim.acquire(blocking=False):
-            await asyncio.wait([merging], timeout=MERGE_ENDS_SECONDS)
-            is_known = merging.done() and merging.exception() is None
-            said = "Its changes were being merged when it was stopped: look at `git log`."
-            if is_known:
-                said = MERGED_BEFORE if merging.result().is_done else ""
-            work.hold(replace(result, warnings=(*result.warnings, *((said,) if said else ()))))
-        raise
+    """Rebase the work on the branch that is checked out, and move that forward; with `merge = "queue"`, if the merged tree is accepted."""
+    from remit.runtime.merge_queue import merge_work
 
-
-async def _queue_changes(work: "LocalRun", workspace: Workspace, commit: str, result: Return) -> MergeResult:
-    """Merge through the merge queue: rebased, accepted on the merged tree, fast-forwarded."""
-    from remit.runtime.merge_queue import LANDED, Candidate, MergeQueue
-
-    settings, accept = work.deps.settings, work.delegation.accept
-    if not (accept or settings.workspace.accept):
+    workspace, settings, is_queued = _own(work), work.deps.settings, work.agent.spec.merge == "queue"
+    accept = work.delegation.accept if is_queued else ()
+    if is_queued and not (accept or settings.workspace.accept):
         return MergeResult(is_done=False, reason='no acceptance command is configured: add [workspace] accept = ["make test"]')
-    git = project_git(workspace, time.monotonic() + max(0.0, work.remaining()))
-    onto = os.fsdecode((await off_loop(git.run, "rev-parse", "--abbrev-ref", "HEAD")).strip())
-    if onto == "HEAD":
-        return MergeResult(is_done=False, reason="no branch is checked out in the project (HEAD is detached)")
-    queue = MergeQueue(work.root, settings, marks=work.marks())
-    stop_at = time.monotonic() + max(0.0, work.remaining())
     try:
-        landing = await queue.land(Candidate(workspace=replace(workspace, onto=onto), tip=commit, accept=accept, stop_at=stop_at))
+        if refused := await _refused_writes(work, workspace, commit):
+            return not_permitted(refused)
+        seconds = max(0.0, work.remaining())
+        outcome = await merge_work(
+            workspace, commit, work.root, settings, accept=accept, is_accepting=is_queued, seconds=seconds, marks=work.marks()
+        )
+    except (RemitError, OSError) as error:
+        return MergeResult(is_done=False, reason=error.message if isinstance(error, RemitError) else str(error))
     except asyncio.CancelledError:
         if await off_loop(lambda: landed_as(workspace, seconds=MERGE_ENDS_SECONDS)):
             work.hold(replace(result, warnings=(*result.warnings, MERGED_BEFORE)))
         raise
-    if landing.state == LANDED:
-        for note in landing.notes:
-            work.notice(note)
-        return MergeResult(is_done=True, into=onto)
-    assert landing.error is not None
-    conflicts = landing.rebased.conflicts if landing.rebased is not None else ()
-    return MergeResult(is_done=False, into=onto, conflicts=conflicts, reason=landing.error.message.rstrip("."), code=landing.error.code)
+    for note in outcome.notes:
+        work.notice(note)
+    return outcome
 
 
 def _not_merged(work: "LocalRun", outcome: MergeResult, changes: Changes | None, result: Return) -> Return:
     """The work is done and safe, on its branch or in its folder; the project is unchanged."""
     workspace = _own(work)
     into = outcome.into or "the project"
-    files = f" ({list_some(outcome.conflicts, _NAMES_SHOWN)})" if outcome.conflicts else ""
+    files = f" ({list_some(outcome.conflicts, _NAMES_SHOWN)})" if outcome.is_protected else ""
     error = ErrorInfo(
         type="merge_conflict",
         code=outcome.code,

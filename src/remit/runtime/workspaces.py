@@ -463,6 +463,7 @@ class MergeResult:
     """Whether it was not done because the policy does not allow its agent to write `conflicts`."""
     code: str = "MERGE_CONFLICT"
     """Code of the error."""
+    notes: tuple[str, ...] = ()
 
 
 class MergeWrite(NamedTuple):

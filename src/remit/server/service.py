@@ -95,15 +95,18 @@ class Call:
     """Of a caller that is a remit; honoured only with the grant `relay`."""
 
     @classmethod
-    def of(cls, principal: Principal, api: str, position: CallerPosition, traceparent: object, session: str | None = None) -> Self:
+    def of(
+        cls, principal: Principal, api: str, traceparent: object, session: str | None = None, position: CallerPosition | None = None
+    ) -> Self:
         """`traceparent`: the header value."""
+        position = position or CallerPosition()
         trace, left = parse_traceparent(traceparent), position.seconds_left
         return cls(
             principal=principal,
             api=api,
             session=session,
             traceparent=None if trace is None else str(trace),
-            deadline_at=position.deadline_at if left is None else time.time() + left,
+            deadline_at=None if left is None else time.time() + left,
             depth=position.depth,
             path=position.path,
         )

@@ -15,13 +15,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from threading import Lock
 from typing import Any
-from urllib.parse import quote
 
 from remit.core.errors import RemitError, Unavailable
 from remit.core.record import AppendEvent, BeginDelegation, HistoryQuery, RecordDelegation, SettleDelegation, Write, WriteResult
 from remit.core.states import LIVE, State
 from remit.stores import database
-from remit.stores.database import BUSY_SECONDS, VERSION, Durability
+from remit.stores.database import Durability
 from remit.stores.rows import INSERTS, NEW_COUNT, NOTHING_MET, PRINCIPAL, SETTLE_OURS, Group, RowByRow, row_of, row_of_new, settlement_of
 from remit.stores.sql_store import SETTLED, Change, Found, Read, Scan, SqlStore
 from remit.system.ownership import DatabaseBinding
@@ -435,48 +434,30 @@ def open_read_only(path: Path) -> SqliteStore:
 
 
 class ReadOnlyStore(SqliteStore):
-    """Read only: the file while a process uses it, else a copy. What another user or an older remit wrote is not changed."""
+    """A copy, only read: what another user or an older remit wrote is not changed."""
 
     def __init__(self, path: Path, *, is_foreign: bool = False) -> None:
         """`is_foreign`: it was not created here, so that no file beside it is used."""
-        self._is_foreign = is_foreign
-        self._copies: TemporaryDirectory[str] | None = None
+        self._logs = () if is_foreign else ("-wal",)
         super().__init__(path)
 
     def _open(self, durability: Durability) -> None:
-        log, index = (self.path.with_name(self.path.name + tail) for tail in ("-wal", "-shm"))
+        self._copies = TemporaryDirectory(prefix="remit-look-")
         with database.translating_errors(self.path):
             self._identity = self._identity_now()
-            is_in_use = not self._is_foreign and log.exists() and index.exists()
-            self._address = f"file:{quote(str(self.path))}?mode=ro" if is_in_use else self._copy(self.path, log)
-            self._writer = self._connect_reader()
-            if database.version_of(self._writer, self.path) == VERSION:
-                return
-            self._writer.close()  # a database of an older remit stays as it is
-            if self._copies is None:
-                self._address = self._copy(self.path, log)
-            assert self._copies is not None
-            database.prepare(Path(self._copies.name) / self.path.name)
-            self._writer = self._connect_reader()
-
-    def _copy(self, *files: Path) -> str:
-        self._copies = TemporaryDirectory(prefix="remit-look-")
-        for file in files:
-            if file.exists():
-                shutil.copyfile(file, Path(self._copies.name) / file.name)
-        return f"file:{quote(self._copies.name)}/{quote(self.path.name)}"
+            for tail in ("", *self._logs):
+                file = self.path.with_name(self.path.name + tail)
+                if file.exists():
+                    shutil.copyfile(file, Path(self._copies.name, file.name))
+            database.prepare(Path(self._copies.name, self.path.name))
+            self._writer = self._aside = self._connect_reader()
 
     def _connect_reader(self) -> sqlite3.Connection:
-        return sqlite3.connect(self._address, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        return database.connect_reader(Path(self._copies.name, self.path.name))
 
     def close(self) -> None:
-        with self._lock:
-            self._is_closed = True
-            while self._readers:
-                self._readers.pop().close()
-            self._writer.close()
-        if self._copies is not None:
-            self._copies.cleanup()
+        super().close()
+        self._copies.cleanup()
 
 
 class _TemporaryFolder:

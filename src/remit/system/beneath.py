@@ -231,18 +231,12 @@ def cannot(verb: str, path: str, error: OSError) -> RemitError:
     what = shown(path)
     if error.errno == errno.ENOENT:
         return not_found(path)
-    if error.errno == errno.ENOTDIR:
-        return Failed(f"There is no {what}: a part of its path is not a folder.", code="FILE_NOT_FOUND", advice="Check the path.")
-    if error.errno == errno.ELOOP:
-        return Failed(f"There is no {what}: its links form a circle.", code="FILE_NOT_FOUND", advice="Fix the link.")
+    if error.errno in (errno.ENOTDIR, errno.ELOOP):
+        why = "its links form a circle" if error.errno == errno.ELOOP else "a part of its path is not a folder"
+        return Failed(f"There is no {what}: {why}.", code="FILE_NOT_FOUND", advice="Check the path.")
     if error.errno in (errno.ENAMETOOLONG, errno.EINVAL):
         return Misused(f"{what} cannot be the name of a file: {error.strerror}.", advice="Give a shorter, plain name.")
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        advice = "Change its permissions, or those of its folder; or work elsewhere."
-    elif error.errno in (errno.ENOSPC, errno.EDQUOT):
-        advice = "Make room on the disk; nothing was changed."
-    else:
-        advice = "Look at the file and its disk."
+    advice = "Check its permissions, its folder and the space on its disk."
     return Failed(f"Cannot {verb} {what}: {error.strerror or type(error).__name__}.", advice=advice)
 
 

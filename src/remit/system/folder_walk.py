@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from remit.core.errors import RemitError
 from remit.system.beneath import Root, open_folder, open_regular
 from remit.system.globs import Rule, Rules, below, read_rules
 
@@ -101,10 +100,8 @@ class Walk:
 
 
 def rules_above(root: Root, inside: Sequence[str]) -> list[tuple[tuple[str, ...], list[Rule]]]:
-    """Ignore rules between the root and a folder below it, exclusive: nearest last, each with its own folder.
-
-    For the root also `.git/info/exclude`, with the lowest precedence; for `inside` itself only that."""
-    held: list[tuple[tuple[str, ...], list[Rule]]] = [((), read_rules(_exclude(root)))]
+    """Ignore rules between the root and a folder below it, exclusive: nearest last, each with its own folder."""
+    held: list[tuple[tuple[str, ...], list[Rule]]] = []
     descriptor = os.dup(root.descriptor)
     try:
         for number, name in enumerate(inside):
@@ -142,14 +139,6 @@ def _text_at(folder: int, name: str) -> str:
     with contextlib.suppress(OSError), os.fdopen(open_regular(name, folder=folder), "rb") as file:
         return file.read(IGNORE_FILE_BYTES).decode("utf-8", "replace")
     return ""
-
-
-def _exclude(root: Root) -> str:
-    try:
-        with root.place(".git/info/exclude", follow=False) as place:
-            return _text_at(place.folder, place.name)
-    except RemitError:
-        return ""
 
 
 def _name(entry: "os.DirEntry[str]") -> str:

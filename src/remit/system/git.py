@@ -165,7 +165,11 @@ class Git:
                     stdin=given, stdout=stdout or output, stderr=words,
                 )  # fmt: skip
             except OSError as error:
-                raise _not_started(error, self.folder) from None
+                raise Unavailable(
+                    f"git could not be started in {self.folder}: {error.strerror or error}.",
+                    code="TOOL_UNAVAILABLE",
+                    advice='Install git, or declare the agent with workspace = "shared".',
+                ) from None
             try:
                 if self.memory_bytes is not None:
                     with contextlib.suppress(ProcessLookupError):
@@ -282,16 +286,6 @@ def _wait(process: "subprocess.Popen[bytes]", seconds: float) -> int:
 
 def _too_slow(arguments: tuple[str, ...]) -> GitTimedOut:
     return GitTimedOut(f"git {arguments[0]} did not end in the time there was.", advice="Give the delegation a longer timeout.")
-
-
-def _not_started(error: OSError, folder: Path) -> Unavailable:
-    if isinstance(error, FileNotFoundError) and folder.is_dir():
-        return Unavailable(
-            "git is not installed, and a workspace of its own needs it.",
-            code="TOOL_UNAVAILABLE",
-            advice='Install git, or declare the agent with workspace = "shared".',
-        )
-    return Unavailable(f"git could not be started in {folder}: {error.strerror or error}.", code="TOOL_UNAVAILABLE")
 
 
 def _reason(words: str) -> str:

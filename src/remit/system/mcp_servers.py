@@ -21,8 +21,6 @@ LARGEST_LIST = 4 * 1024 * 1024
 MOST_TOOLS = 500
 FAULT_KEPT_SECONDS = 60.0
 """Time after which a server that could not be described is started again."""
-KEPT = 500
-"""Lists kept; the oldest go first."""
 _SHOWN = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 """Parts of a tool that people and models read, and that calls are validated against."""
 _IDENTITY = ("mcp", "environment", "folder")
@@ -128,9 +126,6 @@ def note_tools(key: str, seen: SeenTools) -> None:
         folder = private_folder(_folder())
         document = {"text": seen.text, "fault": seen.fault, "at": time.time()}
         write_private(folder / f"{key}.json", json.dumps(document).encode(), fsync=False)
-        kept = list(folder.iterdir())
-        for old in sorted(kept, key=lambda one: one.stat().st_mtime)[: max(0, len(kept) - KEPT)]:
-            old.unlink()
 
 
 def _folder() -> Path:

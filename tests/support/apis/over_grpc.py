@@ -1,7 +1,5 @@
 """The gRPC API through grpcio's client and the stubs generated from `tasks.proto`."""
 
-import json
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +8,7 @@ import grpc.aio
 
 from remit import tasks_pb2 as pb
 from remit import tasks_pb2_grpc as rpc
-from support.apis.client import ApiFault, Page, Said, Seen, Standing
+from support.apis.client import ApiFault, Page, Said, Seen
 from support.apis.traits import GRPC
 from support.protobuf import dict_of, json_of, struct_of
 
@@ -20,14 +18,10 @@ PRIORITIES = {"low": 1, "normal": 2, "high": 3, "critical": 4}
 class GrpcClient:
     traits = GRPC
 
-    def __init__(self, channel: grpc.aio.Channel, token: str, standing: Standing | None = None) -> None:
+    def __init__(self, channel: grpc.aio.Channel, token: str) -> None:
         """The caller closes the channel."""
         self._tasks = rpc.TaskServiceStub(channel)  # type: ignore[no-untyped-call]
         self._metadata: tuple[tuple[str, str], ...] = (("authorization", f"Bearer {token}"),) if token else ()
-        if standing is not None:
-            self._metadata += (("remit-depth", str(standing.depth)), ("remit-path", json.dumps(list(standing.path))))
-            if standing.seconds_left is not None:
-                self._metadata += (("remit-deadline-ns", str(int((time.time() + standing.seconds_left) * 1e9))),)
 
     async def execute(self, arguments: Mapping[str, Any]) -> str:
         given = dict(arguments)

@@ -1,27 +1,22 @@
 """The REST API through httpx."""
 
 import json
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import httpx
 
-from support.apis.client import ApiFault, Page, Said, Seen, Standing
+from support.apis.client import ApiFault, Page, Said, Seen
 from support.apis.traits import HTTP
 
 
 class HttpClient:
     traits = HTTP
 
-    def __init__(self, http: httpx.AsyncClient, token: str, standing: Standing | None = None) -> None:
+    def __init__(self, http: httpx.AsyncClient, token: str) -> None:
         """`http` has the server's address as its base URL; the caller closes it."""
         self._http = http
         self._headers = {"authorization": f"Bearer {token}"}
-        if standing is not None:
-            self._headers |= {"remit-depth": str(standing.depth), "remit-path": json.dumps(list(standing.path))}
-            if standing.seconds_left is not None:
-                self._headers["remit-deadline-ns"] = str(int((time.time() + standing.seconds_left) * 1e9))
 
     async def execute(self, arguments: Mapping[str, Any]) -> str:
         return str((await self._asked("POST", "/v1/tasks", json=dict(arguments)))["taskId"])

@@ -47,8 +47,8 @@ def _named(words: tuple[str, ...]) -> dict[str, str]:
     return dict(zip(OUTCOMES, words, strict=True))
 
 
-GRPC = Traits(shows=_named(_TOOL), statuses="grpc", exact_integers=False)
-HTTP = Traits(shows=_named(_TOOL), statuses="http", judges_shape_first=True)
+GRPC = Traits(shows=_named(_TOOL), statuses="grpc", exact_integers=False, relays=False)
+HTTP = Traits(shows=_named(_TOOL), statuses="http", judges_shape_first=True, relays=False)
 A2A = Traits(
     shows=_named(_A2A),
     statuses="a2a",

@@ -23,7 +23,7 @@ def faults(**table: Any) -> str:
         ({"command": "x", "hand_in": "TERM"}, "is not a signal; write e.g. SIGTERM"),
         ({"command": "x", "isolation": "thread"}, "it is always process here"),
         ({"command": "x", "merge": True}, 'merge needs workspace = "worktree"'),
-        ({"kind": "acp"}, 'kind = "acp" was removed: use kind = "claude"'),
+        ({"kind": "acp"}, 'kind = "acp" needs a command'),
         ({"command": "x", "timeout": -1}, "timeout: Input should be greater than 0"),
         ({"command": "x", "timeout": True}, "timeout: write a number, not true or false"),
         ({"kind": "model", "temperature": True}, "temperature: write a number, not true or false"),
@@ -34,10 +34,11 @@ def faults(**table: Any) -> str:
         ({"command": "x", "environment": {"A": "x\0"}}, "'A' is not a valid environment variable"),
         ({"command": "x", "folder": "a\0b"}, "folder: 'a\\x00b' is not a folder"),
         ({"command": "echo 'half"}, "command: it cannot be split as a shell would"),
-        ({"kind": "grpc"}, "needs its address"),
-        ({"grpc": "x:1", "a2a": "http://x"}, "an agent has one"),
-        ({"grpc": "x:1", "workspace": "worktree"}, "it has no folder of its own here"),
-        ({"grpc": ""}, "grpc: "),
+        ({"kind": "grpc"}, 'kind = "grpc" was removed: reach another remit by a2a'),
+        ({"grpc": "x:1"}, 'kind = "grpc" was removed'),
+        ({"kind": "a2a"}, "needs its address"),
+        ({"a2a": "http://x", "workspace": "worktree"}, "it has no folder of its own here"),
+        ({"a2a": ""}, "a2a: "),
         ({"group": []}, "name its members"),
         ({"group": ["one", "one"]}, "each once"),
         ({"group": ["one"], "by": "luck"}, "by: "),
@@ -45,7 +46,7 @@ def faults(**table: Any) -> str:
         *(
             (table, f"{key}: an agent of this kind ({kind}) has no use for it")
             for kind, key, table in (
-                ("grpc", "command", {"grpc": "x:1", "command": "ls"}),
+                ("a2a", "command", {"a2a": "http://x", "command": "ls"}),
                 ("command", "remote", {"command": "ls", "remote": "y"}),
                 ("command", "by", {"command": "ls", "by": "load"}),
                 ("command", "mcp", {"mcp": {"command": "x"}, "kind": "command"}),

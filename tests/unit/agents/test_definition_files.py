@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit import AgentDefinition, load_settings
-from remit.agents import declarations as files
 from remit.agents.agent_files import page_of
 from remit.agents.declarations import all_joined, declarations_of
 from remit.agents.definition import Kind, PromptBy
@@ -53,14 +52,14 @@ def test_agents_are_read_from_settings_and_all_kinds_of_files(tmp_path: Path) ->
 
 FAULTY: list[tuple[str, str | bytes, str]] = [
     (".claude/agents/x.md", "---\nname: x\ndescription: [unclosed\n---\n", "x.md: line 4: its front matter is not YAML"),
-    (".claude/agents/x.md", "---\ndescription: It has no name.\n---\n", "x.md: line 1: it has no name"),
-    (".claude/agents/x.md", "---\nname: 12\n---\n", "x.md: line 2: name must be text"),
-    (".claude/agents/x.md", "---\nname: my agent\n---\n", "x.md: line 2: 'my agent' is not a name"),
-    (".claude/agents/x.md", "---\nname: x\ntools: {a: b}\n---\n", "x.md: line 3: tools must be names"),
-    (".claude/agents/x.md", "---\nname: x\nmodel: 3\n---\n", "x.md: line 3: model: "),
-    (".claude/agents/x.md", "---\nname: x\nnever ended\n", "x.md: line 1: its front matter does not end"),
-    (".claude/agents/x.md", "---\n- a\n- b\n---\n", "x.md: line 2: the front matter must be keys and values"),
-    (".claude/agents/x.md", b"---\nname: x\n---\n\xff\xfe", "x.md: line 4: it is not UTF-8"),
+    (".claude/agents/x.md", "---\ndescription: It has no name.\n---\n", "x.md: it has no name"),
+    (".claude/agents/x.md", "---\nname: 12\n---\n", "x.md: name must be text"),
+    (".claude/agents/x.md", "---\nname: my agent\n---\n", "x.md: 'my agent' is not a name"),
+    (".claude/agents/x.md", "---\nname: x\ntools: {a: b}\n---\n", "x.md: tools must be names"),
+    (".claude/agents/x.md", "---\nname: x\nmodel: 3\n---\n", "x.md: model: "),
+    (".claude/agents/x.md", "---\nname: x\nnever ended\n", "x.md: its front matter does not end"),
+    (".claude/agents/x.md", "---\n- a\n- b\n---\n", "x.md: the front matter must be keys and values"),
+    (".claude/agents/x.md", b"---\nname: x\n---\n\xff\xfe", "x.md: it is not UTF-8"),
     (".claude/agents/x.md", b"---\nname: x\0\n---\n", "x.md: it is not text"),
     (".claude/agents/x.md", b"---\nname: x\n---\n" + b"a" * 1_100_000, "x.md: it is larger than 1024 KiB"),
     (".claude/agents/x.md", "---\nname: x\nwhen: 2024-99-99\n---\n", "x.md: its front matter is not YAML: month must be in 1..12"),
@@ -70,14 +69,14 @@ FAULTY: list[tuple[str, str | bytes, str]] = [
         "---\nname: x\ndeep: " + "[" * 2000 + "\n---\n",
         "x.md: line 3: its front matter is not YAML: it is nested too deeply",
     ),
-    (".opencode/agent/x.md", "---\npermission: 3\n---\n", "x.md: line 2: permission must name tools"),
-    (".opencode/agent/a b.md", "---\ndescription: x\n---\n", "a b.md: line 1: 'a b' is not a name"),
-    (".remit/agents/x.md", "No head at all.\n", "x.md: line 1: it has no front matter"),
-    (".remit/agents/x.md", "---\ncommand: cat\n---\n", "x.md: line 2: command belongs under remit:"),
-    (".remit/agents/x.md", "---\nremit: 3\n---\n", "x.md: line 2: remit must contain keys"),
-    (".remit/agents/x.md", "---\nremit:\n  comand: cat\n---\n", "x.md: line 3: comand: there is no such key (did you mean command?)"),
-    (".remit/agents/x.md", "---\nremit:\n  kind: profile\n  command: cat\n---\n", "x.md: line 4: command: a profile cannot have a command"),
-    ("remit.toml", '[agents.x]\nkind = "acp"\n', 'remit.toml:[agents.x]: kind: kind = "acp" was removed'),
+    (".opencode/agent/x.md", "---\npermission: 3\n---\n", "x.md: permission must name tools"),
+    (".opencode/agent/a b.md", "---\ndescription: x\n---\n", "a b.md: 'a b' is not a name"),
+    (".remit/agents/x.md", "No head at all.\n", "x.md: it has no front matter"),
+    (".remit/agents/x.md", "---\ncommand: cat\n---\n", "x.md: command belongs under remit:"),
+    (".remit/agents/x.md", "---\nremit: 3\n---\n", "x.md: remit must contain keys"),
+    (".remit/agents/x.md", "---\nremit:\n  comand: cat\n---\n", "x.md: comand: there is no such key (did you mean command?)"),
+    (".remit/agents/x.md", "---\nremit:\n  kind: profile\n  command: cat\n---\n", "x.md: command: a profile cannot have a command"),
+    ("remit.toml", '[agents.x]\nkind = "acp"\n', 'remit.toml:[agents.x]: kind = "acp" needs a command'),
     ("remit.toml", '[agents."a b"]\nkind = "claude"\n', "remit.toml:[agents.a b]: 'a b' is not a name"),
 ]
 
@@ -129,37 +128,9 @@ def own(root: Path, name: str, text: str = "---\ndescription: It helps.\nremit:\
     project(root, {f".remit/agents/{name}.md": text})
 
 
-@pytest.mark.parametrize("kind", ["pipe", "folder"])
-def test_pipe_in_place_of_a_schema_or_an_agent_does_not_block(tmp_path: Path, kind: str) -> None:
-    own(tmp_path, "one", "---\nremit:\n  kind: model\n  output_schema: schema.json\n---\nYou help.\n")
-    for place in (tmp_path / "schema.json", tmp_path / ".remit/agents/two.md"):
-        os.mkfifo(place) if kind == "pipe" else place.mkdir()
-    _, problems = read(tmp_path)
-    assert any("one.md: line 4: output_schema: schema.json is not a file" in problem for problem in problems)
-    assert kind == "folder" or any("two.md: it is not a file" in problem for problem in problems)
-
-
 def test_duplicate_key_is_refused_with_its_line(tmp_path: Path) -> None:
     own(tmp_path, "helper", "---\ntools: worker.read_file\nremit:\n  kind: model\ntools: coder\n---\nYou help.\n")
     assert any("helper.md: line 5: its front matter is not YAML: tools is given twice" in problem for problem in read(tmp_path)[1])
-
-
-@pytest.mark.parametrize("path", ["../secret.json", "../gone.json", "/etc/gone.json", "a/../../gone.json"])
-def test_schema_outside_the_project_is_refused_whether_it_exists_or_not(tmp_path: Path, path: str) -> None:
-    root = tmp_path / "project"
-    (tmp_path / "secret.json").write_text("{}")
-    own(root, "helper", f"---\nremit:\n  kind: model\n  output_schema: {path}\n---\nYou help.\n")
-    assert read(root)[1] == [f"{root}/.remit/agents/helper.md: line 4: output_schema: {path} leads out of the project."]
-
-
-@pytest.mark.parametrize("name", ["credentials.json", "form.json"])
-def test_schema_is_read_from_no_secret_file(tmp_path: Path, name: str) -> None:
-    """It is shown to models; any JSON is a schema."""
-    (tmp_path / "credentials.json").write_text('{"token": "very secret"}')
-    (tmp_path / "form.json").symlink_to("credentials.json")
-    own(tmp_path, "helper", f"---\nremit:\n  kind: model\n  output_schema: {name}\n---\nYou help.\n")
-    (problem,) = read(tmp_path)[1]
-    assert f"helper.md: line 4: output_schema: {name} may contain secrets" in problem
 
 
 def test_front_matter_is_parsed_in_linear_time() -> None:
@@ -169,15 +140,6 @@ def test_front_matter_is_parsed_in_linear_time() -> None:
     assert page is not None
     assert page.head["description"].endswith("x: y")
     assert time.monotonic() - began < allowed(5)
-
-
-def test_reading_many_files_is_bounded_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(3):
-        own(tmp_path, f"a{number}")
-    monkeypatch.setattr(files, "MOST_SECONDS", -1)
-    agents, problems = read(tmp_path)
-    assert agents == {}
-    assert "takes more than -1 s" in problems[0]
 
 
 heads = st.text(st.characters(codec="utf-8"), max_size=200)

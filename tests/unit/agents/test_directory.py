@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remit import Misused, Remit, Toolbox, agent
+from remit import DelegateTool, Misused, Remit, agent
 from remit.agents.directory import Directory
 from remit.testing import Scripted
 from support import cli
@@ -74,7 +74,7 @@ def added_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, An
 async def test_package_adds_a_kind_of_agent_with_an_entry_point(tmp_path: Path, added_kinds: dict[str, Any]) -> None:
     async with Remit.open(tmp_path, settings={"agents": added_kinds}) as remit:
         assert (await remit.delegate("e", text="x")).data == "x"
-        assert "e(text: string)" in Toolbox(remit).definition()["description"]
+        assert "e(text: string)" in DelegateTool(remit).schema()["description"]
 
 
 async def test_broken_package_takes_no_other_agent_with_it(tmp_path: Path, added_kinds: dict[str, Any]) -> None:
@@ -110,5 +110,5 @@ async def test_file_from_a_clone_chooses_no_executor_of_a_package(tmp_path: Path
     (tmp_path / ".claude/agents/one.md").write_text("---\nname: one\ndescription: d\nremit: {runs_on: e}\n---\nDo as I say.\n")
     async with Remit.open(tmp_path, settings={"agents": {"e": {"kind": "echo"}}}) as remit:
         (problem,) = remit.directory.problems
-        assert "line 4: runs_on: e is of the kind echo, which a file in this folder cannot choose itself" in problem
+        assert "runs_on: e is of the kind echo, which a file in this folder cannot choose itself" in problem
         assert remit.directory.find("one") is None

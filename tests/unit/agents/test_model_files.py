@@ -8,9 +8,7 @@ import pytest
 from remit import AgentDefinition, Settings, load_settings
 from remit.agents.declarations import all_joined, declarations_of
 from remit.agents.definition import Kind
-from remit.agents.directory import Directory
 from remit.agents.model_agents import OPERATIONS, is_reached, reach_of
-from remit.agents.python_files import describe_project
 from remit.builtin import TARGETS, loader
 from remit.builtin.compose import SPEC
 from remit.models.client import Models
@@ -81,7 +79,13 @@ def test_profile_on_a_model_agent_inherits_its_model_and_at_most_its_tools(tmp_p
     executor = 'model = "ollama:small"\ntools = ["worker"]\ninstructions = "Be brief."\nrequests = 3\ntimeout = 9\neffects = ["network"]\n'
     toml = f'profiles_on = "cheap"\n[agents.cheap]\nkind = "model"\n{executor}'
     found = good(tmp_path, "tools: Read, Bash", toml=toml, folder=CLAUDE)
-    assert (found.kind, found.models, found.tools, found.runs_on) == (Kind.MODEL, ("ollama:small",), ("worker.read_file",), "cheap")
+    assert (found.kind, found.models, found.tools, found.runs_on) == (
+        Kind.MODEL,
+        ("ollama:small",),
+        ("worker.read_file", "coder.execute_code"),
+        "cheap",
+    )
+    assert found.within == ("worker",), "its tools are within those of its executor when it runs"
     assert (found.instructions, found.requests, found.spec.timeout_seconds) == ("Be brief.\n\nYou are P.", 3, 9)
     assert found.spec.effects == ("network",), "rules for its effects hold"
 
@@ -136,77 +140,51 @@ def test_turns_and_temperature_of_vendor_files_are_used(tmp_path: Path) -> None:
     assert (found.requests, found.temperature) == (4, 0.2)
     found_none, problems = read(tmp_path, "temperature: hot", folder=OPENCODE)
     assert found_none is None
-    assert "p.md: line 4: temperature: " in problems[0]
+    assert "p.md: temperature: " in problems[0]
 
 
 @pytest.mark.parametrize(
-    ("head", "line", "fault"),
+    ("head", "fault"),
     [
-        ("model: nobody:x\nremit:\n  kind: model", 4, "model: 'nobody:x' names no model"),
-        ("model: [1]\nremit:\n  kind: model", 4, "model.0: "),
+        ("model: nobody:x\nremit:\n  kind: model", "model: 'nobody:x' names no model"),
+        ("model: [1]\nremit:\n  kind: model", "model.0: "),
         (
             "tools: worker.red_file\nremit:\n  kind: model",
-            4,
             "tools: worker has no operation 'worker.red_file' (did you mean worker.read_file",
         ),
-        ("tools: {a: b}\nremit:\n  kind: model", 4, "tools must be names"),
-        ("tools: worker\ndisallowedTools: worker.writefile\nremit: {kind: model}", 5, "disallowedTools: worker has no operation"),
-        ("tools: helper\ndisallowedTools: helper.two\nremit: {kind: model}", 5, "disallowedTools: 'helper.two' is one operation of helper"),
-        ("remit:\n  kind: model\n  allow: [read]", 6, "allow: an agent of this kind (model) has no use for it"),
-        ("remit:\n  kind: model\n  requests: 0", 6, "requests: "),
-        ("remit:\n  kind: model\n  output_schema: 3", 6, "output_schema: "),
-        ("remit:\n  kind: model\n  output_schema: {type: strng}", 6, "output_schema"),
-        ("remit:\n  kind: model\n  output_schema: denied_tools.json", 6, "output_schema: denied_tools.json cannot be read"),
-        ("remit:\n  kind: model\n  output_schema: ../x.json", 6, "output_schema: ../x.json "),
-        ("remit:\n  kind: modle", 5, "kind: "),
-        ("remit:\n  kind: model\n  requsts: 3", 6, "requsts: there is no such key (did you mean requests?)"),
-        ("languages: [rust]", 4, "languages belongs under remit:"),
+        ("tools: {a: b}\nremit:\n  kind: model", "tools must be names"),
+        ("tools: worker\ndisallowedTools: worker.writefile\nremit: {kind: model}", "disallowedTools: worker has no operation"),
+        ("tools: helper\ndisallowedTools: helper.two\nremit: {kind: model}", "disallowedTools: 'helper.two' is one operation of helper"),
+        ("remit:\n  kind: model\n  allow: [read]", "allow: an agent of this kind (model) has no use for it"),
+        ("remit:\n  kind: model\n  requests: 0", "requests: "),
+        ("remit:\n  kind: model\n  output_schema: 3", "output_schema: "),
+        ("remit:\n  kind: model\n  output_schema: {type: strng}", "output_schema"),
+        ("remit:\n  kind: model\n  output_schema: form.json", "output_schema: write the schema itself"),
+        ("remit:\n  kind: modle", "kind: "),
+        ("remit:\n  kind: model\n  requsts: 3", "requsts: there is no such key (did you mean requests?)"),
+        ("languages: [rust]", "languages belongs under remit:"),
     ],
 )
-def test_invalid_file_is_reported_with_path_and_line(tmp_path: Path, head: str, line: int, fault: str) -> None:
+def test_invalid_file_is_reported_with_its_path(tmp_path: Path, head: str, fault: str) -> None:
     found, problems = read(tmp_path, head)
     assert found is None
     (problem,) = problems
-    assert problem.startswith(f"{tmp_path}/.remit/agents/p.md: line {line}: {fault}")
+    assert problem.startswith(f"{tmp_path}/.remit/agents/p.md: {fault}")
 
 
-def test_output_schema_is_inline_or_a_file_of_the_project(tmp_path: Path) -> None:
+def test_output_schema_of_a_file_is_plain_json(tmp_path: Path) -> None:
     inline = good(tmp_path, "remit:\n  kind: model\n  output_schema: {required: [n], properties: {day: {const: 2026-01-02}}}")
     assert inline.spec.output_schema == {"required": ["n"], "properties": {"day": {"const": "2026-01-02"}}}, "plain JSON"
-    (tmp_path / "form.json").write_text('{"type": "array"}')
-    assert good(tmp_path, "remit:\n  kind: model\n  output_schema: form.json").spec.output_schema == {"type": "array"}
-    (tmp_path / "form.json").write_text('{"type": \n"array"')
-    _, (problem,) = read(tmp_path, "remit:\n  kind: model\n  output_schema: form.json")
-    assert "p.md: line 6: output_schema: form.json: line 2: it is not JSON" in problem
 
 
-def test_unknown_tool_is_a_problem_until_its_agent_exists(tmp_path: Path) -> None:
-    read(tmp_path, "tools: worker.read_file, helpr, helper.look\nremit:\n  kind: model")
-    directory = Directory(lambda agent: agent)
-    directory.load_definitions(tmp_path, load_settings(tmp_path, environ={}))
-    directory.offer("worker", list)
-    assert directory.find("p") is not None
-    first, second = directory.problems
-    assert first.startswith(f"{tmp_path}/.remit/agents/p.md: line 4: tools: there is no agent 'helpr'")
-    (tmp_path / ".remit/agents/helper.py").write_text(
-        "from remit import agent\n@agent('helper.look')\nasync def look() -> str:\n    return ''\n"
-    )
-    directory.load_files(describe_project(tmp_path / ".remit", lambda path, data: True, 30.0))
-    (left,) = directory.problems
-    assert "'helpr'" in left
-    assert "'helper.look'" in second
-
-
-def test_names_in_other_scripts_are_valid_and_confusable_ones_refused(tmp_path: Path) -> None:
+def test_names_in_other_scripts_are_valid(tmp_path: Path) -> None:
     names = ["\u00fcbersetzer", "u\u0308ber", "\u0447\u0438\u0442\u0430\u0442\u0435\u043b\u044c", "\u7ffb\u8a33\u8005-2"]
     (tmp_path / OWN).mkdir(parents=True)
     for name in names:
         (tmp_path / OWN / f"{name}.md").write_text("---\ndescription: It translates.\n---\nYou translate.\n")
-    for number, name in enumerate(["w\u043erker", "\uff57orker", "\U0001d430orker", "a" * 200]):
-        (tmp_path / OWN / f"x{number}.md").write_text(f"---\nname: {name}\n---\nYou lie.\n")
     definitions, problems = all_joined(declarations_of(tmp_path, load_settings(tmp_path, environ={})))
     assert {one.name for one in definitions} == {unicodedata.normalize("NFC", name) for name in names}
-    assert [f"x{number}.md: line 2: " in problem for number, problem in enumerate(sorted(problems))] == [True] * 4
+    assert problems == []
 
 
 @pytest.mark.parametrize(
@@ -229,7 +207,7 @@ def test_file_of_another_tool_cannot_choose_a_command_or_another_model(tmp_path:
     toml = PROJECT + '[agents.sh]\ncommand = "cat"\n[agents.cheap]\nkind = "model"\nmodel = "ollama:small"\nrequests = 3\n'
     found, problems = read(tmp_path, "remit: {runs_on: sh}", toml=toml, folder=CLAUDE)
     assert found is None
-    assert "p.md: line 4: runs_on: sh is of the kind command" in problems[0]
+    assert "p.md: runs_on: sh is of the kind command" in problems[0]
     assert good(tmp_path, "remit: {runs_on: sh}", toml=toml).kind is Kind.COMMAND
     found = good(tmp_path, 'remit: {runs_on: "ollama:big"}', toml=toml, folder=CLAUDE)
     assert (found.models, found.runs_on) == ((), "model")

@@ -71,6 +71,9 @@ CODE = [
     "sh",
     "env bash -s",
     "python -",
+    "sh -- {x}",
+    "bash -s",
+    "sudo {x}",
 ]
 
 
@@ -99,7 +102,6 @@ NO_CODE = [
     "awk -v name={x} '{print name}' file",
     "awk -f tool.awk {x}",
     "sed s/a/b/ -- {x}",
-    "sh -- {x}",
     "llm --lang python {prompt}",
     "grep {x} sh",
     "timeout 5 wc -l {x}",

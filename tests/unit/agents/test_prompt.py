@@ -37,7 +37,7 @@ async def test_instructions_come_first_then_the_task_then_the_answer_format(back
 
 async def test_prompt_never_begins_as_a_slash_command(backend: RecordingBackend) -> None:
     """`/deploy` would run a command of the project without asking."""
-    prompt = first_prompt(make_definition(kind="claude", instructions=" /deploy it"), backend.context(), {"task": "/deploy"})
+    prompt = first_prompt(make_definition(kind="acp", instructions=" /deploy it"), backend.context(), {"task": "/deploy"})
     assert prompt.startswith("## Instructions\n\n/deploy it\n\n## Task\n\n/deploy\n")
     plain = first_prompt(make_definition(instructions="/deploy it", answers="value"), backend.context(), {"task": "Go."})
     assert plain.startswith("/deploy it"), "a plain program gets its text verbatim"

@@ -5,13 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from remit import Board, Task, TaskArtifact, Unavailable
+from remit import Board, Task, Unavailable
 from remit import TaskStatus as Status
 from remit.board.archive import put_away
-from remit.board.task import PlanVersion
-
-REPORT = "specs/002_two/reports/research-001.md"
-PLAN = "specs/002_two/plans/implementation-001.md"
 
 
 @pytest.fixture
@@ -19,23 +15,8 @@ def board(tmp_path: Path) -> Board:
     made = Board(tmp_path)
     with made.change(make=True) as draft:
         draft.state = draft.state.with_tasks(
-            [
-                Task(number=1, title="One", slug="one"),
-                Task(
-                    number=2,
-                    title="Two",
-                    slug="two",
-                    status=Status.COMPLETED,
-                    artifacts=(TaskArtifact(type="research", path=REPORT), TaskArtifact(type="implementation", path="src/x.py")),
-                    plan_path=PLAN,
-                    plan_versions=(PlanVersion(version=1, path=PLAN),),
-                    extra={"owner": "Ada"},
-                ),
-                Task(number=3, title="Three", slug="three", status=Status.ABANDONED, blocking_reason="no"),
-            ]
+            Task(number=number, title=f"T{number}", slug="t", status=Status.COMPLETED) for number in (1, 2, 3)
         )
-        draft.write(REPORT, "found\n")
-        draft.write(PLAN, "plan\n")
     return made
 
 

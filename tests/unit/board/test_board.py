@@ -15,8 +15,7 @@ import pytest
 
 from remit import Board, Misused, Refused, Task, Unavailable
 from remit import BoardState as State
-from remit import TaskStatus as Status
-from remit.board import todo, user_edits, write_set
+from remit.board import todo, write_set
 from remit.system import edits
 
 Save = Callable[[Path, str], None]
@@ -145,42 +144,6 @@ def test_edit_that_cannot_be_merged_is_kept_in_another_file(board: Board) -> Non
     assert any(kept.name in notice for notice in draft.notices)
     assert kept.read_text().startswith("<<<<<<<")
     assert assert_consistent(board).task(2).title == "Ours"
-
-
-def test_saving_an_old_editor_buffer_loses_no_task_and_no_edit(board: Board) -> None:
-    buffer = board.todo_path.read_text()
-    with board.change() as draft:
-        draft.state = draft.state.with_task(Task(number=4, title="Of a command", slug="of_a_command"))
-    with board.change() as draft:
-        draft.state = draft.state.with_task(draft.state.task(1).moved(Status.RESEARCHING, at=draft.at))
-    save_in_place(board.todo_path, buffer.replace("Text 3.", "My words.").replace("## Low", "### Mine\n\n## Low"))
-    with board.change():
-        pass
-    state = assert_consistent(board)
-    assert (state.task(1).status, state.task(3).description) == (Status.RESEARCHING, "My words.")
-    assert [state.task(4).title, state.task(5).title] == ["Of a command", "Mine"]
-
-
-def test_half_written_todo_is_read_once_it_is_complete(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_edits, "QUIET_SECONDS", 1.0)  # longer than the writer stalls on a busy machine
-    monkeypatch.setattr(user_edits, "LONGEST_WAIT_SECONDS", 60.0)
-    text = board.todo_path.read_text().replace("Text 3.", "Text 3, all of it.")
-    half = threading.Event()
-
-    def save_slowly() -> None:
-        with board.todo_path.open("w") as file:
-            for line in text.splitlines(keepends=True):
-                file.write(line)
-                file.flush()
-                half.set()
-                threading.Event().wait(0.005)
-
-    editor = threading.Thread(target=save_slowly)
-    editor.start()
-    half.wait()
-    state = board.look().state
-    editor.join()
-    assert state.task(3).description == "Text 3, all of it."
 
 
 def test_state_changed_by_another_program_during_a_change_is_kept(board: Board) -> None:

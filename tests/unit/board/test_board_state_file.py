@@ -1,6 +1,7 @@
 """Any board round-trips through state.json; any bytes are parsed or reported."""
 
 import json
+from dataclasses import fields
 from typing import Any
 
 from hypothesis import given
@@ -26,6 +27,9 @@ artifacts = st.builds(TaskArtifact, type=named, path=words, summary=words, extra
 versions = st.builds(PlanVersion, version=numbers, path=words, created=words, reason=words, extra=more)
 
 
+texts = {one.name: words for one in fields(Task) if one.type is str and one.name not in ("title", "slug", "type")}
+
+
 def tasks(number: st.SearchStrategy[int] = numbers) -> st.SearchStrategy[Task]:
     return st.builds(
         Task,
@@ -36,25 +40,14 @@ def tasks(number: st.SearchStrategy[int] = numbers) -> st.SearchStrategy[Task]:
         status=st.sampled_from(Status),
         priority=st.sampled_from(Priority),
         language=st.none() | named,
-        description=words,
-        effort=words,
         dependencies=st.lists(numbers, max_size=3).map(tuple),
-        created=words,
-        started=words,
-        completed=words,
-        last_updated=words,
-        blocking_reason=words,
         artifacts=st.lists(artifacts, max_size=2).map(tuple),
-        plan_path=words,
         plan_versions=st.lists(versions, max_size=2).map(tuple),
-        session_id=words,
-        completion_summary=words,
         accept=st.lists(words, max_size=2).map(tuple),
-        complexity=words,
         parent=st.none() | numbers,
-        source=words,
         lines=st.lists(words, max_size=2).map(tuple),
         extra=more,
+        **texts,
     )
 
 

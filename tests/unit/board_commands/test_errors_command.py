@@ -10,7 +10,7 @@ from remit import Board, Context, ErrorInfo, Refused, Remit, agent
 from remit import BoardState as State
 from remit import TaskStatus as Status
 from remit import errors_to_task as errors
-from remit.board.error_tasks import _record, find_errors, ids_of, note_fixed, settle_ledger
+from remit.board.error_tasks import _record, ids_of, note_fixed, settle_ledger
 from remit.core.deadline import iso
 from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence, Fix
 from remit.testing import Scripted, answer
@@ -77,6 +77,8 @@ async def test_open_errors_become_one_task_with_diagnosis_and_plan(tmp_path: Pat
     assert set(ids_of(task)) == {entry.id for entry in ledger.entries()}
     assert task.source.startswith("error ledger: error_")
     assert {(one.fix_status, one.fix_task_ref, one.fix_plan_ref) for one in ledger.entries()} == {("in_progress", 1, task.plan_path)}
+    with pytest.raises(Refused, match="was just created for these errors"):  # as a concurrent run, which read the ledger before
+        _record(Board(tmp_path), ledger.entries())
     assert [record.path for record in records] == [("orchestrator", "errors", "error-diagnostics-agent"), ("orchestrator", "planner")]
     assert agents[1].calls[0]["reports"] == [f"{task.folder}/reports/research-001.md"]
     assert agents[1].calls[0]["diagnosis"] == "Did it. All is written down."
@@ -91,17 +93,6 @@ async def test_second_run_creates_no_second_task(tmp_path: Path, ledger: ErrorLe
     assert again.summary == "No error is open."
     assert (again.task_number, third.task_number) == (None, 2)
     assert len(ids_of(Board(tmp_path).look().state.task(2))) == 1
-
-
-async def test_concurrent_runs_create_no_task_for_the_same_errors(tmp_path: Path, ledger: ErrorLedger) -> None:
-    board = Board(tmp_path)
-    _, seen_by_second_run = find_errors(board, ledger)
-    async with Remit.open(tmp_path, agents=agents_for()) as remit:
-        await errors(remit, board, kind="TIMEOUT")
-        task, _ = _record(board, seen_by_second_run)
-        assert len(ids_of(task)) == 1
-        with pytest.raises(Refused, match="was just created for these errors"):
-            _record(board, seen_by_second_run)
 
 
 async def test_missing_plan_leaves_a_task_that_the_next_run_resumes(tmp_path: Path, ledger: ErrorLedger) -> None:

@@ -146,26 +146,6 @@ def test_numbered_list_is_divided_into_dependent_tasks(board: Board) -> None:
     assert {(part.parent, part.priority, part.language) for part in parts} == {(2, Priority.LOW, "python")}
     assert [part.accept for part in parts] == [(), (), ("make test",)]
     assert task_of(board, number).status is Status.EXPANDED
-    assert "each after the one before it" in outcome.summary
-
-
-def test_parts_are_taken_from_the_phases_of_a_plan(board: Board) -> None:
-    add(board, "Build it")
-    (board.root / "plan.md").write_text("# Plan\n\n### Phase 1: Ground [NOT STARTED]\n- **Goal**: x\n\n### Phase 2: Walls [NOT STARTED]\n")
-    set_status(board, 1, Status.NOT_STARTED, plan_path="plan.md")
-    outcome = divide(board, 1)
-    assert [task_of(board, number).title for number in outcome.data["created"]] == ["Ground", "Walls"]
-    assert outcome.data["in_turn"] is True
-
-
-def test_no_parts_are_taken_from_a_file_outside_the_project(board: Board, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A cloned state.json may name any path as a plan."""
-    outside = tmp_path_factory.mktemp("home") / "plan.md"
-    outside.write_text("### Phase 1: Secret [NOT STARTED]\n\n### Phase 2: Another [NOT STARTED]\n")
-    add(board, "Build it")
-    set_status(board, 1, Status.NOT_STARTED, plan_path=str(outside))
-    with pytest.raises(Misused, match="2 to 5 parts"):
-        divide(board, 1)
 
 
 @pytest.mark.parametrize("prompt", ["", "only one thing", "one thing; another", "- a", "\n".join(f"- {n}" for n in range(6))])

@@ -95,7 +95,7 @@ def test_ctrl_c_cancels_keeps_the_status_and_says_how_to_resume(project: Path) -
     running.send_signal(signal.SIGINT)
     said, _ = running.communicate(timeout=30)
     assert running.returncode == Exit.INTERRUPTED
-    assert "The task stays [RESEARCHING]: `remit research 12` resumes it." in said
+    assert "The task stays [RESEARCHING]: `remit research 12` resumes it" in said
     board = Board(project)
     task = board.look().state.task(12)
     assert (task.status, task.artifacts) == (Status.RESEARCHING, ())

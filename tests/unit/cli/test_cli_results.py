@@ -1,7 +1,6 @@
 """What the command line prints: results, events, trees, text of agents, exit codes."""
 
 import io
-import math
 import os
 from collections.abc import Sequence
 from itertools import pairwise
@@ -15,31 +14,27 @@ from rich.console import Console
 
 from remit import (
     Artifact,
-    ErrorInfo,
     Event,
     EventKind,
     Failed,
     InvalidReturn,
-    Metadata,
     Misused,
     Outcome,
-    Priority,
     Record,
     Refused,
-    Return,
     State,
     Status,
     StopReason,
     Unavailable,
 )
 from remit.cli.ask import Plain
-from remit.cli.events import SpendingTotal, Word, event_text
+from remit.cli.events import Show, SpendingTotal, Word, event_text
 from remit.cli.exits import MEANINGS, Exit, exit_of_ending, exit_of_error, exit_of_state, legend
-from remit.cli.live import GONE, Show
+from remit.cli.live import GONE
 from remit.cli.render import harmless
-from remit.cli.results import data_lines, print_outcome, print_return, report_lines, say_document
+from remit.cli.results import data_lines, print_outcome, report_lines, say_document
 from remit.cli.tree import View, draw, forest
-from remit.runtime.reply import advice
+from support import store_suite as records
 
 NOW = 1_700_000_100.0
 
@@ -55,16 +50,6 @@ def test_only_readable_files_of_the_project_are_shown_as_a_report(tmp_path: Path
         assert report_lines([Artifact(path=path, type="report")], root) == [], path
     found = report_lines([Artifact(path=path, type=kind) for path, kind in (("good.md", "data"), ("good.md", "report"))], root)
     assert found == ["fine \ufffd\ufffd[2J"]
-
-
-@pytest.mark.parametrize(("text", "step"), [("Name a path.", "Name a path."), ("", "Manual intervention is needed.")])
-def test_advice_is_printed_once(text: str, step: str, capsys: pytest.CaptureFixture[str]) -> None:
-    errors = (ErrorInfo(type="x", message="X happened.", code="X", recoverable=False, recommendation=text),)
-    path = ("orchestrator", "a")
-    metadata = Metadata(session_id="sess_1_aaaaaa", agent_type="a", delegation_depth=1, delegation_path=path, duration_seconds=1.0)
-    print_return(Return(status=Status.FAILED, summary="It failed.", metadata=metadata, errors=errors, next_steps=advice(errors)), Path("."))
-    out = capsys.readouterr().out
-    assert (out.count(step), f"  next  {step}" in out) == (1, True)
 
 
 def test_dry_run_is_never_printed_as_done(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,32 +89,16 @@ def test_document_is_shown_as_fields_and_tables_in_words(capsys: pytest.CaptureF
     assert "took  1 m 05 s" in capsys.readouterr().out, "a table that is too wide is a list"
 
 
-def test_document_with_odd_values_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """It may come from a file that an agent wrote."""
-    say_document({"ended_at": 1e20, "began_at": math.nan, "took_seconds": math.inf, "mixed": [{"a": 1}, "b"], 5: "five"})
-    printed = capsys.readouterr().out
-    assert all(word in printed for word in ("1e+20", "five", "- a  1", "- b")), printed
-
-
-@pytest.mark.parametrize(
-    ("status", "stop_reason", "code"),
-    [
-        (Status.COMPLETED, StopReason.FINISHED, 0),
-        (Status.FAILED, StopReason.INVALID_RETURN, 1),
-        (Status.PARTIAL, StopReason.CRASHED, 3),
+def test_errors_and_returns_determine_exit_codes_and_help_lists_every_code_once() -> None:
+    codes = [exit_of_error(error) for error in (Misused("x"), Refused("x"), Unavailable("x"), Failed("x"), InvalidReturn(["x"]))]
+    assert codes == [Exit.USAGE, Exit.REFUSED, Exit.UNAVAILABLE, Exit.FAILED, Exit.FAILED]
+    returns = [
         (Status.BLOCKED, StopReason.UNAVAILABLE, 4),
         (Status.FAILED, StopReason.REFUSED, 5),
         (Status.PARTIAL, StopReason.CANCELLED, 6),
         (Status.FAILED, StopReason.UNAVAILABLE, 7),
-    ],
-)
-def test_return_determines_the_exit_code(status: Status, stop_reason: StopReason, code: int) -> None:
-    assert exit_of_ending(status, stop_reason) == code
-
-
-def test_errors_determine_exit_codes_and_help_lists_every_code_once() -> None:
-    codes = [exit_of_error(error) for error in (Misused("x"), Refused("x"), Unavailable("x"), Failed("x"), InvalidReturn(["x"]))]
-    assert codes == [Exit.USAGE, Exit.REFUSED, Exit.UNAVAILABLE, Exit.FAILED, Exit.FAILED]
+    ]
+    assert [exit_of_ending(status, reason) for status, reason, _ in returns] == [code for _, _, code in returns]
     assert {int(exit_of_state(state)) for state in State if state.is_settled} == {0, 1, 3, 4, 5, 6}
     assert all(legend().count(f"{code.value} {MEANINGS[code]}") == 1 for code in Exit)
 
@@ -153,27 +122,9 @@ def test_chunks_are_rendered_as_lines_unless_a_progress_message_says_the_same(va
     assert event_text(chunk) == text
 
 
-def record(number: int, parent: int | None = None, state: State = State.COMPLETED, agent: str = "worker") -> Record:
-    fixed: dict[str, Any] = {
-        "caller": "orchestrator",
-        "priority": Priority.NORMAL,
-        "timeout_seconds": 60,
-        "owner": "1-abc",
-        "parameters": {},
-    }
-    return Record(
-        session_id=f"sess_1700000000_{number:06}",
-        root_id="sess_1700000000_000000",
-        parent_id=None if parent is None else f"sess_1700000000_{parent:06}",
-        depth=1,
-        path=("orchestrator", agent),
-        agent=agent,
-        state=state,
-        created_at=NOW - 10,
-        started_at=NOW - 10,
-        deadline_at=NOW + 50,
-        **fixed,
-    )
+def drawn_record(number: int, parent: int | None = None, state: State = State.COMPLETED, agent: str = "worker") -> Record:
+    times = {"created_at": NOW - 10, "started_at": NOW - 10, "deadline_at": NOW + 50}
+    return records.record(number, parent=parent, agent=agent, state=state, parameters={}, **times)
 
 
 def drawn(records: list[Record], **view: Any) -> list[str]:
@@ -184,16 +135,20 @@ def drawn(records: list[Record], **view: Any) -> list[str]:
 
 
 def test_line_shows_state_progress_time_left_and_no_terminal_control() -> None:
-    running = record(0, state=State.RUNNING)
+    running = drawn_record(0, state=State.RUNNING)
     (line,) = drawn([running], words={running.session_id: Word(text="half \x1b]0;title\x07[bold]done", fraction=0.5)})
-    for part in ("worker", "000000", "10 s", "(50 s left)", "━━━", "[bold]done"):
+    for part in ("worker", "000000", "10 s", "(50 s left)", "50%", "[bold]done"):
         assert part in line
     assert "\x1b]" not in line
     assert "its process is gone" in drawn([running], stuck={running.session_id: GONE})[0]
 
 
 def test_tree_of_thousands_fits_and_shows_failures() -> None:
-    many = [record(0, state=State.RUNNING), *(record(n, 0) for n in range(1, 5_000)), record(5_000, 0, State.FAILED, agent="bad")]
+    many = [
+        drawn_record(0, state=State.RUNNING),
+        *(drawn_record(n, 0) for n in range(1, 5_000)),
+        drawn_record(5_000, 0, State.FAILED, agent="bad"),
+    ]
     lines = drawn(many, rows=20)
     assert len(lines) <= 20
     assert any("bad" in line for line in lines)

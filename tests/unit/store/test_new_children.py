@@ -96,14 +96,3 @@ def test_tree_with_a_new_live_child_is_not_forgotten(store: SqliteStore) -> None
     store.apply([begun(1), child(2), outcome(1)])
     assert store.prune(settled_before=5000.0) == 0
     assert numbers_of(store.live()) == [2]
-
-
-def test_children_of_a_killed_process_are_found_by_the_next(tmp_path: Path) -> None:
-    killed = SqliteStore(tmp_path / "remit.db")
-    killed.apply([begun(1), child(2)])
-    following = SqliteStore(tmp_path / "remit.db")
-    assert numbers_of(following.live()) == [1, 2]
-    assert numbers_of(following.take_over([session(1), session(2)], of="one", to="two")) == [1, 2]
-    assert numbers_of(following.tree(session(1))) == [1, 2]
-    following.close()
-    killed.close()

@@ -42,14 +42,6 @@ def test_migrated_schema_equals_the_fresh_one() -> None:
     assert schema_made_by(*migrations_after(0)) == schema_made_by("schema.sql")
 
 
-def test_empty_file_becomes_a_database(tmp_path: Path) -> None:
-    path = tmp_path / "remit.db"
-    path.touch()
-    store = SqliteStore(path)
-    store.apply([RecordDelegation(record(1))])
-    store.close()
-
-
 def test_several_threads_open_a_new_database_at_once(tmp_path: Path) -> None:
     path = tmp_path / "remit.db"
 

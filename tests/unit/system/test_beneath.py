@@ -69,26 +69,6 @@ def write(open_root: Open, path: str, data: bytes) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("path", "real", "content"),
-    [
-        ("plain.txt", "plain.txt", "plain"),
-        ("./folder//./inner.txt", "folder/inner.txt", "inner"),
-        ("to_plain", "plain.txt", "plain"),
-        ("to_folder/inner.txt", "folder/inner.txt", "inner"),
-        ("folder/up", "plain.txt", "plain"),
-        ("to_folder/deep/round", "folder/inner.txt", "inner"),
-        ("absolute/inner.txt", "folder/inner.txt", "inner"),
-        ("to_root/to_root/plain.txt", "plain.txt", "plain"),
-        ("out_and_back", "plain.txt", "plain"),
-    ],
-)
-def test_path_inside_is_resolved_to_its_real_location(open_root: Open, path: str, real: str, content: str) -> None:
-    assert read(open_root, path) == content
-    with open_root() as root, root.place(path) as place:
-        assert place.path == real
-
-
-@pytest.mark.parametrize(
     "path",
     [
         "../outside/secret.txt", "folder/../../outside/secret.txt", "folder/..", "..", "/etc/passwd", "//etc/passwd", "out", "to_out",

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,25 +61,6 @@ def test_waiting_for_a_lock_is_bounded_and_names_the_holder(tmp_path: Path) -> N
         holder.kill()
         with file_lock(lock, timeout=5):
             assert lock.read_text() == str(os.getpid())
-
-
-def test_lock_excludes_threads_of_one_process(tmp_path: Path) -> None:
-    inside, most = 0, 0
-
-    def work() -> None:
-        nonlocal inside, most
-        for _ in range(20):
-            with file_lock(tmp_path / "lock", timeout=10):
-                inside += 1
-                most = max(most, inside)
-                inside -= 1
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert most == 1
 
 
 @pytest.mark.timeout(5)

@@ -82,7 +82,6 @@ def test_git_ignores_the_same_files(seed: int, tmp_path: Path) -> None:
         (folder / ".gitignore").write_text("\n".join(chance.sample(LINES, k=4)) + "\n")
     env = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
     subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True, env=env)
-    (tmp_path / ".git" / "info" / "exclude").write_text("\n".join(chance.sample(LINES, k=2)) + "\n")
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--others", "--exclude-standard"], cwd=tmp_path, check=True, env=env, capture_output=True, text=True
     )

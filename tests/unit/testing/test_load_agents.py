@@ -1,6 +1,5 @@
 """`remit.testing.load_agents`: agents of a project for its tests."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -15,14 +14,6 @@ from remit import Context, agent
 async def asks(ctx: Context) -> int:
     return (await ctx.delegate("answers")).unwrap() + 1
 """
-PROCESS = """
-import os
-from remit import agent
-
-@agent("where", isolation="process")
-def where() -> int:
-    return os.getpid()
-"""
 
 
 @pytest.fixture
@@ -30,21 +21,14 @@ def folder(tmp_path: Path) -> Path:
     folder = tmp_path / ".remit" / "agents"
     folder.mkdir(parents=True)
     (folder / "inline.py").write_text(INLINE)
-    (folder / "process.py").write_text(PROCESS)
     (folder / "_helper.py").write_text("raise RuntimeError('no agents here')")
     return folder
 
 
-def test_folder_gives_its_agents_by_name_and_a_file_its_own(folder: Path) -> None:
-    assert sorted(load_agents(folder)) == ["asks", "where"]
-    assert list(load_agents(folder / "inline.py")) == ["asks"]
-
-
-async def test_loaded_agents_run_with_a_scripted_child_and_in_a_process(folder: Path, tmp_path: Path) -> None:
+async def test_loaded_agents_run_with_a_scripted_child(folder: Path, tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[*load_agents(folder).values(), Scripted("answers", answer(41))]) as remit:
         assert (await remit.delegate("asks")).data == 42
         assert remit.directory.problems == [], "the agent of the project's folder is not registered twice"
-        assert (await remit.delegate("where")).data != os.getpid()
 
 
 def test_missing_path_and_duplicate_name_are_reported(folder: Path) -> None:

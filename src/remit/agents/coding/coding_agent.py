@@ -9,21 +9,18 @@ import json
 import re
 import shutil
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.coding.detect import KNOWN
 from remit.agents.coding.dialects import POLL_SECONDS, SEARCH_SECONDS, Claude, Codex, Dialect, OpenCode, Rollout, Scope, Turn
 from remit.agents.command import (
-    STARTED_AGAIN,
-    STARTS,
     check_own_tools,
     environment_for,
     exit_words,
     feed,
     folder_of,
-    is_start_collision,
     out_of_time,
     programs_of,
     return_file_of,
@@ -34,7 +31,7 @@ from remit.agents.command import (
 from remit.agents.definition import NO_SIGNAL, Definition, Kind, checked_task
 from remit.agents.process.command_process import CommandProcess, Program, ProgramStarter
 from remit.agents.prompt import first_prompt, hand_in_prompt
-from remit.agents.transcript import OVER, Tail, ToolCalls, Words, find_return, tell_plan
+from remit.agents.transcript import OVER, Tail, ToolCalls, Words, find_return
 from remit.core.agents import AgentSpec, Answers
 from remit.core.context import Context
 from remit.core.errors import AgentCrashed, Failed, RemitError, Stopped, Unavailable
@@ -190,11 +187,7 @@ class Listener:
         if status in OVER:
             self._tools.end(call_id, status, kind=name, title=detail, why=why)
         else:
-            self._tools.begin(call_id, kind=name, title=detail)
-
-    def plan(self, steps: Sequence[tuple[str, str]]) -> None:
-        """The steps with their status."""
-        tell_plan(self._ctx, steps)
+            self._tools.begin(call_id, name, detail)
 
     def spent(
         self, scope: Scope, tokens: int, *, cost: float = 0.0, key: str = "", model: str = "", used: TokenUsage | None = None
@@ -218,7 +211,7 @@ class Listener:
         return 0.0
 
     def denied(self, name: str, detail: str, *, call_id: str = "") -> None:
-        self._tools.decide(call_id, kind=name, title=detail, decision="denied", because=_NOT_ALLOWED)
+        self._tools.deny(call_id, name, detail, _NOT_ALLOWED)
 
     def note(self, message: str) -> None:
         self._ctx.progress(message)
@@ -287,8 +280,6 @@ class Run:
     """Exit code; None: not awaited."""
     stderr: str = ""
     was_interrupted: bool = False
-    lines: int = 0
-    """Lines read, the end of the stream included."""
 
     @property
     def is_done(self) -> bool:
@@ -327,9 +318,10 @@ class Run:
 
         Returns the exit code, which may come long after its last output; None: not worth waiting for."""
         await self.listener.models.load_prices()
+        number = 0
         while not self.listener.is_hopeless:
-            self.lines += 1
-            if self.lines % _BREATH == 0:
+            number += 1
+            if number % _BREATH == 0:
                 await asyncio.sleep(0)
             try:
                 line = await spawned.stdout.readline()
@@ -440,16 +432,12 @@ class CodingAgent:
 
     async def _ask(self, ctx: Context, prompt: str, session: str | None, counted: int, *, is_last: bool = False) -> Run:
         is_told = self.definition.hand_in != NO_SIGNAL and not is_last and not ctx.hand_in
-        for starts_left in reversed(range(STARTS)):
-            listener = Listener(ctx, self._dialect.vendor, session, counted, self._deps.models, self.definition.model)
-            is_contained = await self._pool.contains()
-            program = self._program(ctx, session, is_contained=is_contained)
-            rollout = self._rollout(program, session, is_contained=is_contained)
-            run = Run(DIALECTS[self.definition.kind](), ctx, listener, is_told, rollout)
-            await run.to_the_end(self._pool, program, prompt)
-            if not starts_left or run.lines > 1 or run.was_interrupted or not is_start_collision(run.code, run.stderr):
-                break
-            ctx.progress(STARTED_AGAIN)
+        listener = Listener(ctx, self._dialect.vendor, session, counted, self._deps.models, self.definition.model)
+        is_contained = await self._pool.contains()
+        program = self._program(ctx, session, is_contained=is_contained)
+        rollout = self._rollout(program, session, is_contained=is_contained)
+        run = Run(DIALECTS[self.definition.kind](), ctx, listener, is_told, rollout)
+        await run.to_the_end(self._pool, program, prompt)
         return run
 
     def _rollout(self, program: Program, session: str | None, *, is_contained: bool) -> Rollout | None:

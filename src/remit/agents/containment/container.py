@@ -156,8 +156,11 @@ def _fault(offer: Offer) -> str:
 
 
 def vendor_of(definition: Definition) -> str | None:
-    """The vendor whose directory it needs."""
-    return str(definition.kind) if definition.kind in VENDOR_HOSTS else None
+    """The vendor whose directory it needs; for an agent with the Agent Client Protocol, by its program."""
+    if definition.kind in VENDOR_HOSTS:
+        return str(definition.kind)
+    name = Path(definition.command[0]).name if definition.command and definition.kind is Kind.ACP else ""
+    return next((vendor for vendor in VENDOR_HOSTS if name == vendor or name.startswith(f"{vendor}-")), None)
 
 
 def _own_hosts(environment: Mapping[str, str], home: VendorHome) -> Iterator[str]:

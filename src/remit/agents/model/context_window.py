@@ -5,7 +5,7 @@ Results and arguments of calls never exceed the configured length: omissions are
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import UnionType
 from typing import Any
 
@@ -20,6 +20,8 @@ _BYTES_PER_TOKEN = 3
 """Four for English, three for code, three per Chinese character: overestimates tokens rather than underestimates."""
 _MESSAGE_TOKENS = 8
 _CALL_TOKENS = 12
+NAME_CHARACTERS = 64
+"""Providers accept no longer names of tools."""
 _RECENT = 6
 """Number of last messages that are cut last."""
 _CUTS: tuple[tuple[int | None, type | UnionType, int], ...] = (
@@ -84,6 +86,7 @@ def _cut(message: Message, characters: int, *, with_text: bool) -> Message:
 
 def with_short_arguments(call: ToolCall, characters: int) -> ToolCall:
     """The call without its parameters, within this many characters."""
+    call = call if len(call.name) <= NAME_CHARACTERS else replace(call, name=call.name[:NAME_CHARACTERS])
     if len(_text_of(call.arguments)) <= characters:
         return call
     if isinstance(call.arguments, str):
@@ -105,18 +108,46 @@ WINDOW_SHARE = 0.7
 """Share of the context used: the rest is for the reply and estimation errors."""
 
 
+_KINDS: Mapping[str, type[Message]] = {"said": UserMessage, "result": ToolResult, "reply": Reply}
+"""By the name of its text."""
+
+
 def to_plain(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Without values under secret names, like the parameters of every delegation."""
     return [_fields(message) for message in messages]
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    fields = asdict(message)
+    if isinstance(message, Reply):
+        fields["calls"] = [{**call, "arguments": _without_secrets(call["arguments"])} for call in fields["calls"]]
+        if any(call["arguments"] != whole.arguments for call, whole in zip(fields["calls"], message.calls, strict=True)):
+            fields["raw"] = None
+    return {next(name for name, kind in _KINDS.items() if isinstance(message, kind)): fields.pop("text"), **fields}
+
+
+def _without_secrets(arguments: Any) -> Any:
+    return redact_parameters(arguments) if isinstance(arguments, Mapping) else arguments
+
+
+def is_struck(call: ToolCall) -> bool:
+    """Whether its arguments contained a redacted secret, so that it cannot be repeated."""
+    return isinstance(call.arguments, Mapping) and is_redacted(call.arguments)
 
 
 def from_plain(kept: Any) -> list[Message] | None:
     """None if it is not a valid conversation."""
-    if not isinstance(kept, list):
-        return None
     try:
-        return [_message(fields) for fields in kept]
-    except (KeyError, TypeError, AttributeError):
+        return [_message(dict(fields)) for fields in kept]
+    except (KeyError, TypeError, ValueError, StopIteration):
         return None
+
+
+def _message(fields: dict[str, Any]) -> Message:
+    name = next(name for name in _KINDS if name in fields)
+    if "calls" in fields:
+        fields["calls"] = tuple(ToolCall(**call) for call in fields["calls"])
+    return _KINDS[name](text=fields.pop(name), **fields)
 
 
 def room_in(window: int | None, overhead: int) -> int:
@@ -128,32 +159,3 @@ def room_in(window: int | None, overhead: int) -> int:
 def characters_in(tokens: int) -> int:
     """Length of one result: about a third of the space."""
     return max(LEAST_CHARACTERS, min(SHOWN_CHARACTERS, tokens))
-
-
-def _fields(message: Message) -> dict[str, Any]:
-    match message:
-        case UserMessage():
-            return {"said": message.text}
-        case ToolResult():
-            return {"result": message.text, "call_id": message.call_id, "name": message.name, "is_error": message.is_error}
-        case Reply():
-            # Without values under secret names, like the parameters of every delegation.
-            kept = [redact_parameters(call.arguments) if isinstance(call.arguments, Mapping) else call.arguments for call in message.calls]
-            is_whole = kept == [call.arguments for call in message.calls]
-            named = zip(message.calls, kept, strict=True)
-            calls = [{"call_id": call.call_id, "name": call.name, "arguments": arguments} for call, arguments in named]
-            return {"reply": message.text, "calls": calls, "model": message.model, "raw": message.raw if is_whole else None}
-
-
-def is_struck(call: ToolCall) -> bool:
-    """Whether its arguments contained a redacted secret, so that it cannot be repeated."""
-    return isinstance(call.arguments, Mapping) and is_redacted(call.arguments)
-
-
-def _message(fields: Mapping[str, Any]) -> Message:
-    if "said" in fields:
-        return UserMessage(text=fields["said"])
-    if "result" in fields:
-        return ToolResult(call_id=fields["call_id"], name=fields["name"], text=fields["result"], is_error=fields["is_error"])
-    calls = tuple(ToolCall(call_id=call["call_id"], name=call["name"], arguments=call["arguments"]) for call in fields["calls"])
-    return Reply(text=fields["reply"], calls=calls, model=fields["model"], raw=fields["raw"])

@@ -7,14 +7,14 @@ assistant use it."""
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from remit.agents.model.context_window import NAME_CHARACTERS
 from remit.core.context import Context, Handle
 from remit.core.delegate_requests import DelegateError, DelegateRequest, json_text
 from remit.core.delegate_results import DelegateResult, result_of, shorten_result
 from remit.core.errors import Failed, OutOfTime, RemitError, Stopped, Unavailable
-from remit.core.jsonable import to_jsonable
 from remit.core.model_messages import (
     Answer,
     Choice,
@@ -32,54 +32,9 @@ from remit.core.result import StopReason
 from remit.models.client import Models
 from remit.runtime.tool.delegate_tool import DelegateTool
 
-# ---- limits of a reply
-
-MOST_CALLS = 64
-"""Maximum calls in one turn; the model must make the others later."""
-NAME_CHARACTERS = 64
-ARGUMENT_LEVELS = 60
-"""Maximum nesting of arguments; a conversation is stored with its calls nested in it."""
-ARGUMENT_CHARACTERS = 400_000
-"""Maximum size of all calls of one reply."""
-
-
-def within_limits(reply: Reply) -> tuple[Reply, str]:
-    """The reply, and a message for the model beside the results; empty: none."""
-    left = ARGUMENT_CHARACTERS
-    calls: list[ToolCall] = []
-    for call in reply.calls[:MOST_CALLS]:
-        fault = _fault_of(call.arguments, left)
-        calls.append(replace(call, name=call.name[:NAME_CHARACTERS], arguments=fault or call.arguments))
-        left -= _length(calls[-1].arguments)
-    note = ""
-    if len(reply.calls) > MOST_CALLS:
-        note = f"Only the first {MOST_CALLS} of your {len(reply.calls)} calls were made. Make the others in your next turn."
-    # `raw` is the provider's form of the reply: it would restore what was cut.
-    return (reply if tuple(calls) == reply.calls else replace(reply, calls=tuple(calls), raw=None)), note
-
-
-def _fault_of(arguments: Mapping[str, Any] | str, left: int) -> str:
-    try:
-        if not _is_shallow(arguments, ARGUMENT_LEVELS):
-            return f"(arguments nested deeper than {ARGUMENT_LEVELS} levels are not accepted)"
-        to_jsonable(arguments)
-    except Failed as error:
-        return f"(arguments that contain {error.message} are not accepted)"
-    is_long = _length(arguments) > left
-    return f"(the arguments of one reply may have {ARGUMENT_CHARACTERS} characters: write in parts)" if is_long else ""
-
-
-def _is_shallow(value: Any, levels: int) -> bool:
-    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return levels > 0 and all(_is_shallow(one, levels - 1) for one in inside)
-
-
-def _length(arguments: Mapping[str, Any] | str) -> int:
-    return len(arguments) if isinstance(arguments, str) else len(json.dumps(arguments, ensure_ascii=False, default=str))
-
-
 # ---- calls
 
+CALLS_AT_ONCE = 64
 FAULT_CHARACTERS = 3000
 CHILDREN_SHARE = 0.3
 """Share of the time left at the soft deadline in which children may still finish."""
@@ -142,7 +97,10 @@ def _ended(call: ToolCall, outcome: CallOutcome | BaseException) -> CallOutcome:
 
 def reject(call: ToolCall, words: str) -> CallOutcome:
     """The outcome of an invalid call: only this message."""
-    return CallOutcome(result=ToolResult(call_id=call.call_id, name=call.name, text=words[:FAULT_CHARACTERS], is_error=True), is_run=False)
+    return CallOutcome(
+        result=ToolResult(call_id=call.call_id, name=call.name[:NAME_CHARACTERS], text=words[:FAULT_CHARACTERS], is_error=True),
+        is_run=False,
+    )
 
 
 def _words_of(error: RemitError) -> str:
@@ -157,10 +115,8 @@ def _words_of(error: RemitError) -> str:
 
 FAULTY_TURNS = 6
 """Consecutive turns without a valid call after which it is given up."""
-EMPTY_TURNS = 2
 HANDING_IN_SHARE = 0.5
 """Share of the time left at the soft deadline in which the model may finish its reply."""
-_EMPTY = "Your answer was empty. Answer in words, or call your tool."
 
 Keep = Callable[[Message], Awaitable[None]]
 
@@ -226,7 +182,7 @@ class _Conversation:
         self._stopping: set[asyncio.Future[Any]] = set()
         """Running cancellations: the loop itself keeps only weak references to tasks."""
         self._asked = 0
-        self._faulty = self._empty = 0
+        self._faulty = 0
         self._is_closing = False
 
     async def to_the_end(self) -> ConversationEnd:
@@ -237,11 +193,10 @@ class _Conversation:
             asked = await self._ask()
             if asked is None:  # the soft deadline came before its answer
                 continue
-            reply, note = within_limits(asked.reply)
-            await self._add(reply)
-            if reply.calls:
-                await self._call(reply.calls, note)
-            elif asked.reply.text.strip() or asked.ended is EndReason.REFUSED or not await self._is_asked_again():
+            await self._add(asked.reply)
+            if asked.reply.calls:
+                await self._call(asked.reply.calls)
+            else:
                 return ConversationEnd(text=asked.reply.text, ended=asked.ended)
 
     # ---- asking
@@ -311,31 +266,21 @@ class _Conversation:
             if self._asked or self._ending.hand_in:
                 await self._add(UserMessage(text=talk.closing(why)))
 
-    async def _is_asked_again(self) -> bool:
-        """Whether an empty answer is retried; not without limit."""
-        self._empty += 1
-        if self._empty >= EMPTY_TURNS or self._asked >= self._talk.requests:
-            return False
-        await self._add(UserMessage(text=_EMPTY))
-        return True
-
     # ---- calling
 
-    async def _call(self, calls: Sequence[ToolCall], note: str = "") -> None:
+    async def _call(self, calls: Sequence[ToolCall]) -> None:
         if self._is_closing or self._ending.hand_in:
             called = [reject(call, "No new work is started: answer now.") for call in calls]
         else:
             called = await self._call_all(calls)
         for one in called:
             await self._add(one.result)
-        if note:
-            await self._add(UserMessage(text=note))
         self._count(called)
 
     async def _call_all(self, calls: Sequence[ToolCall]) -> list[CallOutcome]:
         """The outcomes in call order. At the soft deadline running calls may finish for a while, then are stopped."""
         alive = self._talk.ctx.budget.alive
-        at_once = asyncio.Semaphore(max(1, min(MOST_CALLS, MOST_CALLS if alive is None else alive)))
+        at_once = asyncio.Semaphore(max(1, min(CALLS_AT_ONCE, CALLS_AT_ONCE if alive is None else alive)))
         tasks = [asyncio.ensure_future(self._call_one(call, at_once)) for call in calls]
         try:
             if not await until_hand_in(self._ending, tasks):

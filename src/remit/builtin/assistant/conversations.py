@@ -36,12 +36,7 @@ from remit.system.files import make_folder, write_all
 # ---- lines of a file
 
 VERSION = 1
-_OURS: Shape = dict.fromkeys(
-    (
-        *("kind", "version", "at", "id", "created", "session", "root", "call_id", "model"),
-        *("is_error", "principal"),
-    )
-)
+_OURS: Shape = dict.fromkeys(("kind", "version", "at", "id", "created", "session", "root", "call_id", "model", "is_error", "principal"))
 """Fields that remit reads back: never redacted."""
 _Moment = Annotated[float, Field(strict=True, ge=0, lt=1e11)]
 
@@ -182,9 +177,14 @@ def _unknown(name: str) -> Misused:
     return Misused(f"There is no conversation {name!r:.60}.", code="INVALID_TARGET", advice="`remit conversations` lists them.")
 
 
-def _not_written(path: Path, error: OSError) -> Unavailable:
-    message = f"The conversation {path.stem} cannot be written: {error.strerror or error}."
-    return Unavailable(message, code="STORE_UNAVAILABLE", advice=f"Check free space and permissions of {path.parent}.")
+@contextlib.contextmanager
+def _writes(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        message = f"The conversation {path.stem} cannot be written: {error.strerror or error}."
+        advice = f"Check free space and permissions of {path.parent}."
+        raise Unavailable(message, code="STORE_UNAVAILABLE", advice=advice) from None
 
 
 # ---- conversations
@@ -308,17 +308,14 @@ class Conversation:
             raise Misused(f"{self.conversation_id} is not locked.", advice="Append inside `with conversation.writing():`.")
         data, size = encode_line(line), os.fstat(self._descriptor).st_size
         if size + len(data) > MAX_BYTES:
-            raise Refused(
-                f"The conversation {self.conversation_id} is full ({MAX_BYTES // 1024 // 1024} MB).",
-                code="INVALID_OPERATION",
-                advice="Begin a new one; this one can still be read.",
-            )
-        try:
-            write_all(self._descriptor, data)
-        except OSError as error:
-            with contextlib.suppress(OSError):
+            message = f"The conversation {self.conversation_id} is full ({MAX_BYTES // 1024 // 1024} MB)."
+            raise Refused(message, code="INVALID_OPERATION", advice="Begin a new one; this one can still be read.")
+        with _writes(self.path):
+            try:
+                write_all(self._descriptor, data)
+            except OSError:
                 os.ftruncate(self._descriptor, size)
-            raise _not_written(self.path, error) from None
+                raise
         self.lines.append(line)
 
     def sync(self) -> None:
@@ -343,15 +340,12 @@ class Conversations:
         path = self._path(name)
         header = Header(conversation_id=name, title=shorten_title(title), created=now, model=model, principal=self._principal)
         make_folder(self.root / ".remit")
-        try:
+        with _writes(path):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self.folder.is_symlink():
                 raise Failed(f"{self.folder} is a link.", advice="Remove it; remit makes a folder of that name.")
             with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
                 write_all(file.fileno(), encode_line(header))
-        except OSError as error:
-            path.unlink(missing_ok=True)
-            raise _not_written(path, error) from None
         return Conversation(header=header, path=path)
 
     def open(self, named: str) -> Conversation:
@@ -364,15 +358,17 @@ class Conversations:
         for updated, name in self._visible()[:limit]:
             try:
                 one = _read(self._path(name))
-                messages = sum(isinstance(line.message, UserMessage) and not line.by for line in one.spoken)
-                found.append(
-                    Overview(
-                        conversation_id=name, title=one.title, created=one.header.created, updated=updated, messages=messages,
-                        delegations=len(one.started), model=one.header.model,
-                    )
-                )  # fmt: skip
             except RemitError as error:
                 found.append(Overview(conversation_id=name, title="", created=updated, updated=updated, fault=error.message))
+                continue
+            said = sum(isinstance(message, UserMessage) for message in one.history)
+            header = one.header
+            found.append(
+                Overview(
+                    conversation_id=name, title=one.title, created=header.created, updated=updated, messages=said,
+                    delegations=len(one.started), model=header.model,
+                )
+            )  # fmt: skip
         return found
 
     def _path(self, conversation_id: str) -> Path:

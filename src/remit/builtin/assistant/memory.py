@@ -12,7 +12,6 @@ KEPT_SHARE = 0.5
 """Share of the context that is left when older messages are omitted: it grows again until the next time."""
 LEAST_TOKENS = 400
 _EXCERPT_CHARACTERS = 6000
-_LINE_CHARACTERS = 160
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +32,14 @@ def room_for(setting: int, window: int | None, overhead: int, characters: int) -
 def visible(messages: Sequence[Message], room: Room, question: str) -> list[Message]:
     """What the model sees of a whole conversation, in which it answers `question`: if possible all of it."""
     messages = bounded(messages, room.characters)
-    cut = _cut_of(messages, room.tokens)
+    cut = _cut_of(messages, room.tokens * 2 // 3) if tokens_of(messages) > room.tokens else 0
     if not cut:
         return fitted(messages, room.tokens, room.characters)
-    most = max(200, min(_EXCERPT_CHARACTERS, room.tokens))
+    most = min(_EXCERPT_CHARACTERS, room.tokens // 8)  # twice, of up to four bytes each: a third of the room
     first = next((message.text for message in messages if isinstance(message, UserMessage)), "")
     parts = [
         "[The older part of this conversation is left out. It began:]", shorten_middle(first, most),
-        "[Beginnings of what was said then:]", shorten_middle("\n".join(_beginnings(messages[:cut])), most),
+        "[Beginnings of what was said then:]", shorten_middle("\n".join(_beginnings(messages[:cut], max(40, min(160, most // cut)))), most),
     ]  # fmt: skip
     rest = messages[cut:]
     is_shown = any(isinstance(message, UserMessage) and message.text == question for message in rest)
@@ -67,15 +66,15 @@ def _cut_of(messages: Sequence[Message], tokens: int) -> int:
     return cut
 
 
-def _beginnings(messages: Sequence[Message]) -> Iterator[str]:
+def _beginnings(messages: Sequence[Message], characters: int) -> Iterator[str]:
     for message in messages:
         if isinstance(message, UserMessage):
-            yield f"Person: {one_line(message.text, _LINE_CHARACTERS)}"
+            yield f"Person: {one_line(message.text, characters)}"
         elif isinstance(message, ToolResult):
-            yield f"Result{' (error)' if message.is_error else ''}: {one_line(message.text, _LINE_CHARACTERS)}"
+            yield f"Result{' (error)' if message.is_error else ''}: {one_line(message.text, characters)}"
         else:
             if message.text.strip():
-                yield f"Assistant: {one_line(message.text, _LINE_CHARACTERS)}"
+                yield f"Assistant: {one_line(message.text, characters)}"
             for call in message.calls:
                 arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, default=repr)
-                yield f"Assistant called: {one_line(arguments, _LINE_CHARACTERS)}"
+                yield f"Assistant called: {one_line(arguments, characters)}"

@@ -1,7 +1,5 @@
 """`coder.execute_code`: runs untrusted code in the sandbox (`remit.sandbox`)."""
 
-import fnmatch
-import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -34,6 +32,7 @@ async def execute_code(
     code: Annotated[str, Field(max_length=MOST_CODE_CHARACTERS, description="The program.")],
     language: Annotated[Language, BeforeValidator(_known_name), Field(description="Which language it is in.")] = "python",
     timeout: Annotated[float | None, Field(gt=0, description="Milliseconds that the code may run; 30000 unless given.")] = None,
+    stdin: Annotated[str, Field(description="Text for its standard input.")] = "",
     files: Annotated[
         list[str] | dict[str, str] | None, Field(description="Files to take in: paths in the workspace, or names and their text.")
     ] = None,
@@ -62,7 +61,9 @@ async def execute_code(
     job = Job(
         language=kind,
         code=code,
+        stdin=stdin.encode("utf-8", "replace"),
         files=inputs,
+        outputs=outputs,
         limits=Limits(seconds=seconds, memory_bytes=memory_mb * MEBIBYTE, disk_bytes=disk_mb * MEBIBYTE, processes=processes),
         network=network,
         hidden=tuple(dict.fromkeys((ctx.root, ctx.workspace))),
@@ -71,9 +72,7 @@ async def execute_code(
     out = ctx.scratch / "files"
     ran = await run(job, offer, hear=streams.hear, out=out)
     streams.finish()
-    wanted = re.compile("|".join(fnmatch.translate(one.removeprefix("./")) for one in outputs or ("*",)))
-    chosen = [one for one in ran.ended.files if wanted.match(one.name)] if outputs != [] else []
-    left = [{"name": one.name, "path": _declare(ctx, out / one.name, one.size), "sizeBytes": one.size} for one in chosen]
+    left = [{"name": one.name, "path": _declare(ctx, out / one.name, one.size), "sizeBytes": one.size} for one in ran.files]
     return build_execution_return(job, ran, offer, streams, left, is_deadline=is_deadline)
 
 

@@ -13,7 +13,7 @@ import re
 import resource
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
@@ -53,33 +53,12 @@ MEMORY_BYTES = 1536 * 1024 * 1024
 """Beyond the initial size of the process: a page of 5 MiB needs a tenth of it."""
 
 
-@contextlib.contextmanager
-def limit_memory() -> Iterator[None]:
-    """Exceeding it raises MemoryError, which is reported as a fault of the page."""
-    before = resource.getrlimit(resource.RLIMIT_AS)
+def limit_memory() -> None:
+    """For the rest of this process. Exceeding it raises MemoryError, which is reported as a fault of the page."""
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     limit = pages * resource.getpagesize() + MEMORY_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (limit if before[1] == resource.RLIM_INFINITY else min(limit, before[1]), before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
-
-
-@contextlib.contextmanager
-def limit_time(seconds: float) -> Iterator[None]:
-    """Raises `TimeoutError` in its body. For the main thread, in which agents of a process run."""
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise TimeoutError(f"stopped after {seconds:.0f} s")
-
-    earlier = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.05))
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, earlier)
+    resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
 # ---- text
@@ -136,14 +115,21 @@ class Page:
 
 
 def _try_read(page: Page, read: Callable[[], None], seconds: float) -> None:
-    """A fault, or the end of the time, keeps the part read so far."""
+    """A fault, or the end of the time, keeps the part read so far. For the main thread, in which agents of a process run."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise TimeoutError(f"stopped after {seconds:.0f} s")
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.05))
     try:
-        with limit_time(seconds):
-            read()
+        read()
     except RemitError:
         raise
     except Exception as error:  # noqa: BLE001 - parsers raise anything for untrusted bytes
         page.notes.append(f"The {page.kind} could not be read to its end ({type(error).__name__}: {str(error)[:100]}).")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _read_html(page: Page, text: str, url: str) -> None:
@@ -234,7 +220,6 @@ class FetchResult:
     """The final URL after all redirects."""
     status: int
     content_type: str
-    headers: Mapping[str, str]
     body: Body
     trail: Trail
     fetched_at: float
@@ -253,7 +238,6 @@ async def fetch(request: WebRequest, network: Network, *, most: int, seconds: fl
         target=trail.last,
         status=answer.status,
         content_type=answer.header("content-type").strip()[:200],
-        headers={name: answer.header(name) for name in ("last-modified", "retry-after") if answer.header(name)},
         body=body,
         trail=trail,
         fetched_at=time.time(),
@@ -360,21 +344,16 @@ async def fetch_page(
     if method.upper() not in METHODS:
         raise Misused(f"method: {method[:20]!r} is not supported.", advice=f"Use {', '.join(METHODS)}.")
     data, sent = encode_body(body, build_headers(headers))
+    most = min(max_bytes or settings.max_bytes, settings.max_bytes)
     request = WebRequest(target=parse_target(url), method=method.upper(), headers=sent, body=data)
     trail = Trail()
-    with limit_memory():
-        try:
-            seconds = ctx.remaining * (1 - _READING_SHARE)
-            answer = await fetch(
-                request,
-                build_network(ctx, settings),
-                most=min(max_bytes or settings.max_bytes, settings.max_bytes),
-                seconds=seconds,
-                trail=trail,
-            )
-        except (UnreachableError, BodyError, TimeoutError) as error:
-            return _build_unreached_return(request.target, trail, error)
-        page = read_answer(answer, raw=raw, seconds=max(0.2, ctx.remaining * 0.8))
+    limit_memory()
+    try:
+        seconds = ctx.remaining * (1 - _READING_SHARE)
+        answer = await fetch(request, build_network(ctx, settings), most=most, seconds=seconds, trail=trail)
+    except (UnreachableError, BodyError, TimeoutError) as error:
+        return _build_unreached_return(request.target, trail, error)
+    page = read_answer(answer, raw=raw, seconds=max(0.2, ctx.remaining * 0.8))
     file = ctx.scratch / file_name(answer) if save else None
     if file is not None:
         await off_loop(file.write_bytes, answer.body.content)

@@ -156,9 +156,9 @@ async def search_web(ctx: Context, query: str, max_results: int) -> dict[str, An
     query = " ".join(query.split())
     if not query:
         raise Misused("query: there is nothing to search for.", advice="Give some words.")
-    with limit_memory():
-        searching = WebSearch(settings=settings.search, network=build_network(ctx, settings.web), remaining=lambda: ctx.remaining)
-        found = await searching.search(query, max_results)
+    limit_memory()
+    searching = WebSearch(settings=settings.search, network=build_network(ctx, settings.web), remaining=lambda: ctx.remaining)
+    found = await searching.search(query, max_results)
     if found.refusals and len(found.refusals) == len(found.tried):
         raise found.refusals[0]
     if not found.provider:

@@ -14,7 +14,7 @@ from remit.system.liveness import below
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.runtime.deps import Caller
+    from remit.runtime.local_context import LocalRun
 
 
 class PrincipalBudgets:
@@ -83,7 +83,7 @@ class PrincipalBudgets:
 
 
 def recovered_budget(
-    store: Store, record: Record, tree: list[Record], caller: "Caller | None", limits: Limits, outer: Budget | None, opened_at: float
+    store: Store, record: Record, tree: list[Record], caller: "LocalRun | None", limits: Limits, outer: Budget | None, opened_at: float
 ) -> Budget:
     """The budget of a recovered delegation. Nothing is refilled: spending before the crash counts. Blocking.
 

@@ -1,17 +1,16 @@
-"""Metrics of an open `Remit` for Prometheus: the page `/metrics` of `remit serve`.
+"""Metrics of an open `Remit` on the OpenTelemetry SDK: for a collector (OTLP) and for Prometheus (`/metrics`).
 
 Counts the work of this process; rates and percentiles are computed from the counts, as the alert rules do. The number of series is bounded:
 unregistered agents, and names beyond a limit, count as `(others)`; sessions and users are never labels."""
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from itertools import accumulate
 from typing import NamedTuple
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricReader
+from opentelemetry.sdk.resources import Resource
 
 from remit.core.lifecycle import LifecycleEvent, LifecycleKind
 from remit.core.metrics import LATENCY_P99
@@ -33,6 +32,12 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 
 _NOT_TIMED = (State.REFUSED, State.CANCELLED)
 
 
+Find = Callable[[str], AgentPort | None]
+"""An agent by its name."""
+Live = Callable[[], Mapping[str, LocalRun]]
+"""Live delegations of this process, by session."""
+
+
 class Instrument(NamedTuple):
     name: str
     kind: str
@@ -41,34 +46,41 @@ class Instrument(NamedTuple):
 
 
 _AGENT = ("target", "operation")
-ENDED = Instrument("delegation_total", "counter", "Delegations that ended, by state", (*_AGENT, "state", "principal"))
-STARTED = Instrument("delegation_started_total", "counter", "Delegations whose agent was started", _AGENT)
-RUNNING = Instrument("delegation_running", "gauge", "Delegations running now", ("target",))
-QUEUED = Instrument("delegation_queued", "gauge", "Delegations waiting for a slot now", ("target",))
-LATENCY = Instrument(
-    "delegation_latency_seconds", "histogram", "From the request to the outcome, without refused and cancelled ones", _AGENT
-)
-TOKENS = Instrument("delegation_tokens_total", "counter", "Tokens drawn from budgets", _AGENT)
-COST = Instrument("delegation_cost_total", "counter", "Money drawn from budgets", _AGENT)
-FAILED_START = Instrument("delegation_failed_starts_total", "counter", "Delegations whose agent could not be started or reached", _AGENT)
-VISITS = Instrument("door_requests_total", "counter", "Requests at the APIs; code: why refused", ("door", "code"))
+ENDED = Instrument("delegation.total", "counter", "Delegations that ended, by state", (*_AGENT, "state", "principal"))
+STARTED = Instrument("delegation.started", "counter", "Delegations whose agent was started", _AGENT)
+RUNNING = Instrument("delegation.running", "gauge", "Delegations running now", ("target",))
+QUEUED = Instrument("delegation.queued", "gauge", "Delegations waiting for a slot now", ("target",))
+LATENCY = Instrument("delegation.latency", "histogram", "From the request to the outcome, without refused and cancelled ones", _AGENT)
+TOKENS = Instrument("delegation.tokens", "counter", "Tokens drawn from budgets", _AGENT)
+COST = Instrument("delegation.cost", "counter", "Money drawn from budgets", _AGENT)
+FAILED_START = Instrument("delegation.failed_starts", "counter", "Delegations whose agent could not be started or reached", _AGENT)
+VISITS = Instrument("door.requests", "counter", "Requests at the APIs; code: why refused", ("door", "code"))
 INSTRUMENTS = (ENDED, STARTED, RUNNING, QUEUED, LATENCY, TOKENS, COST, FAILED_START, VISITS)
 METRIC_EVENTS = (
     LifecycleKind.STARTED, LifecycleKind.COMPLETED, LifecycleKind.FAILED, LifecycleKind.ADMITTED, LifecycleKind.TURNED_AWAY,
 )  # fmt: skip
 
 
-class EngineMetrics(Collector):
-    """The counts of one engine."""
+class EngineMetrics:
+    """The instruments of one engine, read by one reader of the SDK."""
 
-    def __init__(self, find: Callable[[str], AgentPort | None], live: Callable[[], Mapping[str, LocalRun]]) -> None:
-        """`find`: an agent by its name; `live`: delegations of this process."""
+    def __init__(self, find: Find, live: Live, reader: MetricReader, resource: Resource | None = None) -> None:
         self._find = find
         self._live = live
         self._names: set[tuple[str, str, str]] = set()
         self._counts: dict[Instrument, Counter[tuple[str, ...]]] = {one: Counter() for one in INSTRUMENTS if one.kind == "counter"}
-        self._latencies: dict[tuple[str, ...], tuple[list[int], list[float]]] = {}
-        """Numbers by bucket, and the sum."""
+        """Observed: adding to an SDK counter costs more than the rest of an event."""
+        self._provider = MeterProvider([reader], resource or Resource.get_empty(), shutdown_on_exit=False)
+        meter = self._provider.get_meter("remit")
+        self._latency = meter.create_histogram(LATENCY.name, "s", LATENCY.words, explicit_bucket_boundaries_advisory=list(SECONDS))
+        for one in INSTRUMENTS:
+            if one.kind == "counter":
+                meter.create_observable_counter(one.name, [self._observer(one)], "", one.words)
+            elif one.kind == "gauge":
+                meter.create_observable_gauge(one.name, [self._observer(one)], "", one.words)
+
+    def close(self, timeout_seconds: float) -> None:
+        self._provider.shutdown(timeout_millis=1000 * timeout_seconds)
 
     def on_event(self, event: LifecycleEvent) -> None:
         if event.kind is LifecycleKind.STARTED:
@@ -83,9 +95,7 @@ class EngineMetrics(Collector):
         state, seconds, agent = State(event.state), event.duration_seconds or 0.0, (target, operation)
         self._counts[ENDED][target, operation, str(state), principal] += 1
         if state not in _NOT_TIMED:
-            numbers, total = self._latencies.setdefault(agent, ([0] * (len(SECONDS) + 1), [0.0]))
-            numbers[bisect_left(SECONDS, seconds)] += 1
-            total[0] += seconds
+            self._latency.record(seconds, dict(zip(LATENCY.labels, agent, strict=True)))
         self._counts[TOKENS][agent] += event.tokens
         self._counts[COST][agent] += event.cost  # type: ignore[assignment] # a sum of money
         self._counts[FAILED_START][agent] += event.result is not None and event.result.stop_reason is StopReason.UNAVAILABLE
@@ -103,28 +113,23 @@ class EngineMetrics(Collector):
                 self._counts[ENDED][labels[0], labels[1], str(state), labels[2]] += 0
         return labels
 
-    def collect(self) -> Iterable[Metric]:
-        for one, counts in self._counts.items():
-            family = CounterMetricFamily(one.name, one.words, labels=one.labels)
-            for labels, number in list(counts.items()):
-                family.add_metric(labels, number)
-            yield family
-        latency = HistogramMetricFamily(LATENCY.name, LATENCY.words, labels=LATENCY.labels)
-        for labels, (numbers, total) in list(self._latencies.items()):
-            ends = (*map(str, SECONDS), "+Inf")
-            latency.add_metric(labels, list(zip(ends, accumulate(numbers), strict=True)), total[0])
-        yield latency
-        live = [(one.delegation.agent.partition(".")[0], one.state is State.QUEUED) for one in list(self._live().values())]
-        for gauge in (RUNNING, QUEUED):
-            states = GaugeMetricFamily(gauge.name, gauge.words, labels=gauge.labels)
-            for target, number in Counter(target for target, is_queued in live if is_queued == (gauge is QUEUED)).items():
-                states.add_metric([target], number)
-            yield states
+    def _observer(self, instrument: Instrument) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        def observe(options: CallbackOptions) -> Iterable[Observation]:
+            found: Mapping[tuple[str, ...], float] | None = self._counts.get(instrument)
+            if found is None:
+                live = [one for one in list(self._live().values()) if (one.state is State.QUEUED) == (instrument is QUEUED)]
+                found = Counter((one.delegation.agent.partition(".")[0],) for one in live)
+            return [Observation(value, dict(zip(instrument.labels, labels, strict=True))) for labels, value in list(found.items())]
+
+        return observe
 
 
-def prometheus_page(engine: Engine, find: Callable[[str], AgentPort | None]) -> Callable[[], tuple[bytes, str]]:
+def prometheus_page(engine: Engine, find: Find) -> Callable[[], tuple[bytes, str]]:
     """Creates the page and its content type."""
-    metrics, registry = EngineMetrics(find, engine.live), CollectorRegistry()
-    registry.register(metrics)
-    engine.bus.listen(metrics.on_event, METRIC_EVENTS)
+    from opentelemetry.exporter.prometheus import PrometheusMetricReader
+    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry()
+    reader = PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=registry)
+    engine.bus.listen(EngineMetrics(find, engine.live, reader).on_event, METRIC_EVENTS)
     return lambda: (generate_latest(registry), CONTENT_TYPE_LATEST)

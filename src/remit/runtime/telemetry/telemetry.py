@@ -1,4 +1,4 @@
-"""Export of traces by OTLP, if `signals.otlp_url` or OpenTelemetry's own variables name a collector.
+"""Export of traces and metrics by OTLP, if `signals.otlp_url` or OpenTelemetry's own variables name a collector.
 
 OpenTelemetry is imported only then. An unreachable collector slows and stops nothing."""
 
@@ -6,7 +6,7 @@ import asyncio
 import importlib
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from remit.core.delegation import Origin
@@ -20,8 +20,8 @@ from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.core.model_messages import ModelCall
-    from remit.runtime.local_context import LocalRun
-    from remit.runtime.telemetry.traces import Find, Traces
+    from remit.runtime.telemetry.metrics import EngineMetrics, Find, Live
+    from remit.runtime.telemetry.traces import Traces
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 EXTRA = 'pip install "remit[telemetry]"'
@@ -33,13 +33,16 @@ _LOG = logging.getLogger("remit.signals")
 class Telemetry:
     """Export of one `Remit`, called by its engine and its models. `close` ends it within two seconds, whatever the collector does."""
 
-    def __init__(self, traces: "Traces", live: Callable[[], Mapping[str, "LocalRun"]], shutdown: Callable[[], None]) -> None:
+    def __init__(self, traces: "Traces", metrics: "EngineMetrics", live: "Live", shutdowns: Sequence[Callable[[], None]]) -> None:
+        from remit.runtime.telemetry.metrics import METRIC_EVENTS
+
         self._traces = traces
         self._live = live
-        self._shutdown = shutdown
+        self._shutdowns = shutdowns
         self.middleware: tuple[Middleware, ...] = (traces.perform,)
         self.listeners: tuple[tuple[Listener, tuple[LifecycleKind, ...]], ...] = (
             (traces.ended, (LifecycleKind.COMPLETED, LifecycleKind.FAILED)),
+            (metrics.on_event, METRIC_EVENTS),
         )
 
     def origin(self) -> Origin | None:
@@ -55,58 +58,60 @@ class Telemetry:
     async def close(self) -> None:
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
-                await off_loop(self._shutdown)
+                await asyncio.gather(*map(off_loop, self._shutdowns))
         except Exception as error:  # noqa: BLE001 - an exporter may raise anything
-            _LOG.warning("Traces were not all sent: %s", error)
+            _LOG.warning("Traces and metrics were not all sent: %s", error)
 
 
 def _is_wanted(settings: Settings) -> bool:
-    if _variable("OTEL_SDK_DISABLED") == "true" or _variable("OTEL_TRACES_EXPORTER") == "none":
-        return False
-    return settings.signals.otlp_url is not None or bool(_variable(ENDPOINT) or _variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"))
+    return _variable("OTEL_SDK_DISABLED") != "true" and (settings.signals.otlp_url is not None or bool(_variable(ENDPOINT)))
 
 
 def _variable(name: str) -> str:
     return os.environ.get(name, "").strip().lower()
 
 
-async def open_telemetry(
-    settings: Settings, owner_id: str, *, find: "Find", live: Callable[[], Mapping[str, "LocalRun"]]
-) -> Telemetry | None:
+async def open_telemetry(settings: Settings, owner_id: str, *, find: "Find", live: "Live") -> Telemetry | None:
     """None: not configured; or configured only by the environment while OpenTelemetry is not installed, which is logged."""
     if not _is_wanted(settings):
         return None
     try:
-        await off_loop(importlib.import_module, "remit.runtime.telemetry.traces")  # slow
+        for module in ("traces", "metrics"):
+            await off_loop(importlib.import_module, f"remit.runtime.telemetry.{module}")  # slow
         return _begin(settings, owner_id, find, live)
     except (ModuleNotFoundError, Unavailable, ValueError, RuntimeError, OSError) as error:  # also for invalid exporter settings
         advice = error.advice if isinstance(error, Unavailable) else EXTRA if isinstance(error, ModuleNotFoundError) else "Correct it"
         if settings.signals.otlp_url is None:  # a variable of the machine, for programs that support it
-            _LOG.warning("Traces are not sent: %s %s", error, advice)
+            _LOG.warning("Traces and metrics are not sent: %s %s", error, advice)
             return None
         raise Misused(f"signals.otlp_url is set, but {error}.", advice=f"{advice}, or leave it out.") from error
 
 
-def _begin(settings: Settings, owner_id: str, find: "Find", live: Callable[[], Mapping[str, "LocalRun"]]) -> Telemetry:
+def _begin(settings: Settings, owner_id: str, find: "Find", live: "Live") -> Telemetry:
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+    from remit.runtime.telemetry.metrics import EngineMetrics
     from remit.runtime.telemetry.traces import Traces
 
     logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # an unreachable collector is not reported on a terminal
-    processor = BatchSpanProcessor(_exporter(settings.signals.otlp_url), schedule_delay_millis=1000)
-    return Telemetry(Traces(processor.on_end, _resource(owner_id, settings), find), live, processor.shutdown)
+    url, resource = settings.signals.otlp_url, _resource(owner_id, settings)
+    processor = BatchSpanProcessor(_exporter(url, "trace_exporter", "OTLPSpanExporter", "traces"), schedule_delay_millis=1000)
+    reader = PeriodicExportingMetricReader(_exporter(url, "metric_exporter", "OTLPMetricExporter", "metrics"))
+    metrics = EngineMetrics(find, live, reader, resource)
+    return Telemetry(Traces(processor.on_end, resource, find), metrics, live, (processor.shutdown, lambda: metrics.close(CLOSE_SECONDS)))
 
 
-def _exporter(url: str | None) -> Any:
+def _exporter(url: str | None, module: str, name: str, signal: str) -> Any:
     """The exporter reads OpenTelemetry's own variables (headers, certificates, compression, timeouts)."""
     protocol = "grpc" if url is None and _variable("OTEL_EXPORTER_OTLP_PROTOCOL") == "grpc" else "http"
     try:
-        found = importlib.import_module(f"opentelemetry.exporter.otlp.proto.{protocol}.trace_exporter")
+        found = importlib.import_module(f"opentelemetry.exporter.otlp.proto.{protocol}.{module}")
     except ModuleNotFoundError as error:
         package = f"opentelemetry-exporter-otlp-proto-{protocol}"
         raise Unavailable(f"The exporter of OpenTelemetry is not installed ({error}).", advice=f'pip install "{package}"') from error
-    endpoint = None if url is None else f"{url.rstrip('/')}/v1/traces"
-    return found.OTLPSpanExporter(endpoint=endpoint, timeout=None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else EXPORT_SECONDS)
+    endpoint = None if url is None else f"{url.rstrip('/')}/v1/{signal}"
+    return getattr(found, name)(endpoint=endpoint, timeout=None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else EXPORT_SECONDS)
 
 
 def _resource(owner_id: str, settings: Settings) -> Any:

@@ -23,20 +23,18 @@ from remit.core.events import STEPS
 from remit.core.ids import Traceparent, caller_span, parent_span_of, parse_traceparent, span_of, tree_span_of
 from remit.core.lifecycle import LifecycleEvent
 from remit.core.model_messages import ModelCall
-from remit.core.ports import AgentPort
 from remit.core.result import Return
 from remit.core.states import State
 from remit.runtime.engine import Perform
 from remit.runtime.local_context import LocalRun
+from remit.runtime.telemetry.metrics import Find
 
 NAME_CHARACTERS = 300
 LARGEST = 2**63 - 1
-REMOTE_KINDS = ("grpc", "a2a", "remote")
+REMOTE_KINDS = ("a2a", "remote")
 """Remote agents: their spans have the kind client."""
 
 Put = Callable[[ReadableSpan], None]
-Find = Callable[[str], AgentPort | None]
-"""An agent by its name."""
 
 
 class Span(StrEnum):

@@ -111,7 +111,7 @@ def call_of(context: ServerCallContext, *, session: str | None = None, position:
     principal = context.state.get(PRINCIPAL)
     if not isinstance(principal, Principal):
         raise Refused("The request is not authenticated.", code="UNAUTHENTICATED", advice="Send a token: Authorization: Bearer ….")
-    return Call.of(principal, "a2a", position or CallerPosition(), context.state["headers"].get(TRACEPARENT), session)
+    return Call.of(principal, "a2a", context.state["headers"].get(TRACEPARENT), session, position)
 
 
 # ---- errors

@@ -1,8 +1,7 @@
 """Authentication and errors of gRPC calls: the interceptor before every service, including those of other packages.
 
 The caller is authenticated by its bearer token or the socket before its message is read. Its metadata become a `Call`, which services get
-from `current_call()`. The deadline of a call only limits how long the client waits: leaving ends no delegation, and only
-`remit-deadline-ns` limits one.
+from `current_call()`. The deadline of a call only limits how long the client waits: leaving ends no delegation.
 
 Errors have the status of the one table, and in the trailers `remit-code`, `remit-advice` (percent-encoded if not ASCII) and
 `remit-details-bin` (JSON)."""
@@ -19,7 +18,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from remit.agents.proto.metadata import ADVICE, CODE, DETAILS, TRACEPARENT, read_position_headers
+from remit.agents.proto.metadata import ADVICE, CODE, DETAILS, TRACEPARENT
 from remit.agents.proto.values import text_of
 from remit.core.delegate_requests import encodable, json_bytes
 from remit.core.errors import Misused, RemitError
@@ -124,7 +123,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
             api="grpc",
             peer="" if is_socket else peer.rpartition(":")[0],
         )
-        return Call.of(self._authenticator.authenticate(shown), "grpc", read_position_headers(given), given.get(TRACEPARENT))
+        return Call.of(self._authenticator.authenticate(shown), "grpc", given.get(TRACEPARENT))
 
 
 # ---- requests

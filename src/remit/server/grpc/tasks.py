@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 from typing import Any
 
-from remit.agents.grpc.messages import message_of_chunk, state_number, task_of
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 from remit.agents.proto.values import dict_of, nanoseconds, seconds, struct_of, text_of
@@ -20,6 +19,7 @@ from remit.core.record import HistoryQuery
 from remit.core.states import Priority, State
 from remit.runtime.engine import LiveHandle
 from remit.server.grpc.auth_interceptor import Context, current_call, hold
+from remit.server.grpc.task_messages import message_of_chunk, state_number, task_of
 from remit.server.service import LONGEST_SESSION, MOST_ON_PAGE, RECORDED, Call, Service, summary_of
 
 USUAL_PAGE = 50

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic_core import from_json
 from starlette.requests import Request
 
-from remit.agents.proto.metadata import TRACEPARENT, read_position_headers
+from remit.agents.proto.metadata import TRACEPARENT
 from remit.core.delegate_requests import DelegateError, encodable, json_bytes
 from remit.core.errors import Refused, RemitError
 from remit.core.jsonable import check_size
@@ -125,9 +125,7 @@ def query_of(request: Request, model: type[Model]) -> Model:
 
 
 def call_of(request: Request, session: str | None = None) -> Call:
-    """The caller, and the delegation it acts for. The headers have the names of gRPC's metadata."""
-    headers = request.headers
-    return Call.of(request.scope[PRINCIPAL], "http", read_position_headers(headers), headers.get(TRACEPARENT), session)
+    return Call.of(request.scope[PRINCIPAL], "http", request.headers.get(TRACEPARENT), session)
 
 
 def _unsupported(words: str, header: str, value: str) -> HttpRefused:

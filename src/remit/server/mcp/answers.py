@@ -25,8 +25,8 @@ from remit.core.text import shorten
 LARGEST_BYTES = 28_000
 """Maximum size of one document as JSON: both copies and the links stay below 60 KB, about 15,000 tokens."""
 PAGE_CHARACTERS = 20_000
-_STEPS = ((4_000, 200), (1_000, 60), (300, 20), (80, 5))
-"""Tried in order: maximum characters of a text, and members of a list or object."""
+_SIZES = (4_000, 1_000, 300, 80)
+"""Tried in order: maximum characters of a text; of a list or object a twentieth of that many members."""
 _NEVER = frozenset({
     "success", "taskId", "taskState", "session_id", "state", "status", "summary", "ask_again", "continue_with", "message", "stop_reason",
     "evidence", "page", "shortened",
@@ -38,28 +38,26 @@ def fitting(document: dict[str, Any], whole: str, largest_bytes: int = LARGEST_B
     document = encodable(document)
     if len(json_bytes(document)) <= largest_bytes:
         return document
-    for characters, members in _STEPS:
-        short = {name: value if name in _NEVER else _cut(value, characters, members) for name, value in document.items()}
+    for size in _SIZES:
+        short = {name: value if name in _NEVER else _cut(value, size) for name, value in document.items()}
         if len(json_bytes(short)) <= largest_bytes - len(whole) - 20:
             return {**short, "shortened": whole}
     return {**{name: value for name, value in document.items() if name in _NEVER}, "shortened": whole}
 
 
-def _cut(value: Any, characters: int, members: int) -> Any:
+def _cut(value: Any, size: int) -> Any:
     if isinstance(value, str):
-        return value if len(value) <= characters else f"{value[:characters]}… ({len(value) - characters} characters left out)"
-    if isinstance(value, list | tuple):
-        kept = [_cut(one, characters, members) for one in value[:members]]
-        if len(value) > members:  # of the same shape as its neighbours, so that readers of the list are not confused
-            words = f"({len(value) - members} more left out)"
-            kept.append({"…": words} if isinstance(value[0], dict) else words)
-        return kept
+        return value if len(value) <= size else f"{value[:size]}… ({len(value) - size} characters left out)"
+    if not isinstance(value, list | tuple | dict):
+        return value
+    members, words = size // 20, f"({len(value) - size // 20} more left out)"
     if isinstance(value, dict):
-        short = {_cut(name, 200, 0): _cut(one, characters, members) for name, one in list(value.items())[:members]}
-        if len(value) > members:
-            short["…"] = f"({len(value) - members} more left out)"
-        return short
-    return value
+        short = {name[:200]: _cut(one, size) for name, one in list(value.items())[:members]}
+        return short if len(value) <= members else {**short, "…": words}
+    kept = [_cut(one, size) for one in value[:members]]
+    if len(value) > members:  # of the same shape as its neighbours, so that readers of the list are not confused
+        kept.append({"…": words} if isinstance(value[0], dict) else words)
+    return kept
 
 
 def page_of(text: str, offset: int, limit: int) -> dict[str, Any]:

@@ -13,18 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from mcp_types import CallToolResult
+from pydantic import Field
 
 from remit.core.agents import AgentSpec
 from remit.core.context import Handle
 from remit.core.delegate_requests import Catalogue, arguments_of, json_text, milliseconds
 from remit.core.errors import Misused, RemitError
 from remit.core.events import STEPS, Event, EventKind
-from remit.core.ids import is_session_id, parse_traceparent
+from remit.core.ids import parse_traceparent
 from remit.core.jsonable import clean_text
 from remit.core.ports import Store
 from remit.core.record import Record
 from remit.core.result import Return
 from remit.core.text import list_some
+from remit.server.http.models import Input, validated
 from remit.server.mcp import answers
 from remit.server.mcp.answers import LARGEST_BYTES, PAGE_CHARACTERS, page_of
 from remit.server.mcp.tools import MANY
@@ -36,7 +38,6 @@ from remit.system.trust import summary_of
 
 log = logging.getLogger("remit.server.mcp")
 LOCAL = Call(principal=OWNER, api="mcp")
-FARTHEST = 10**9
 HEARTBEAT_SECONDS = 10.0
 PAUSE_SECONDS = 0.05
 """At least, between two notifications of one request."""
@@ -80,13 +81,10 @@ class Progress:
         await self._reporter.report_progress(self._last, None, clean_text(message[:300]))
 
     @contextlib.asynccontextmanager
-    async def sent(self, names: Sequence[str], streams: Sequence[AsyncIterator[Event]]) -> AsyncIterator[None]:
-        """While the delegations are awaited, if the client requested it: their events, and that they still run."""
-        running: list[asyncio.Future[None]] = []
-        if self.is_wanted:
-            running = [asyncio.ensure_future(self.tell(name, events)) for name, events in zip(names, streams, strict=True)]
-            who = f"{names[0]} is still running" if len(names) == 1 else f"{len(names)} delegations"
-            running.append(asyncio.ensure_future(self.beat(who)))
+    async def sent(self, streams: Mapping[str, AsyncIterator[Event]]) -> AsyncIterator[None]:
+        """While the delegations are awaited, if the client requested it: their events, by name, and that they still run."""
+        tasks = [self._tell(name, events) for name, events in streams.items()] if self.is_wanted else []
+        running = [asyncio.ensure_future(one) for one in (*tasks, *([self._beat(", ".join(streams)[:200])] if tasks else []))]
         try:
             yield
         finally:
@@ -94,28 +92,18 @@ class Progress:
                 one.cancel()
             asyncio.gather(*running, return_exceptions=True)
 
-    async def tell(self, name: str, events: AsyncIterator[Event]) -> None:
+    async def _tell(self, name: str, events: AsyncIterator[Event]) -> None:
         with contextlib.suppress(RemitError):  # the events may end early; the return does not come this way
             async for event in events:
-                if words := _words(event):
-                    await self.say(f"{name}: {words}")
+                words = str(event.body.get("message", "")) if event.kind in (EventKind.PROGRESS, EventKind.NOTICE) else ""
+                if words:
+                    fraction = event.body.get("fraction")
+                    await self.say(f"{name}: {'' if fraction is None else f'{fraction:.0%} '}{words}")
 
-    async def beat(self, words: str) -> None:
+    async def _beat(self, names: str) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
-            await self.say(f"{words} ({time.monotonic() - self._began:.0f} s)", must=True)
-
-
-def _words(event: Event) -> str:
-    match event.kind:
-        case EventKind.PROGRESS:
-            fraction = event.body.get("fraction")
-            return ("" if fraction is None else f"{fraction:.0%} ") + str(event.body.get("message", ""))
-        case EventKind.NOTICE:
-            return str(event.body.get("message", ""))
-        case EventKind.ARTIFACT:
-            return f"wrote {event.body.get('path')}"
-    return ""
+            await self.say(f"{names} is still running ({time.monotonic() - self._began:.0f} s)", must=True)
 
 
 # ---- the tools
@@ -168,7 +156,7 @@ class Delegations:
         request = self._service.read(call, given, (*EXTRAS, "wait_ms"))
         wait = self._wait(request.also)
         handle = await self._service.execute(call, request)
-        (outcome,) = await self._outcomes([handle], wait, progress, [request.target])
+        (outcome,) = await self._outcomes({request.target: handle}, wait, progress)
         if isinstance(outcome, RemitError):
             raise outcome
         return answers.return_answer(outcome, self._remit.root) if isinstance(outcome, Return) else answers.answer(outcome)
@@ -179,9 +167,9 @@ class Delegations:
         if not isinstance(asked, list) or not 1 <= len(asked) <= MANY:
             raise Misused(f"delegations must be a list of 1 to {MANY}.", advice="Describe each as for delegate.")
         begun = await asyncio.gather(*(self._begin(one, call) for one in asked))
-        handles = [one for one in begun if not isinstance(one, RemitError)]
-        outcomes = iter(await self._outcomes(handles, wait, progress, [handle.session_id for handle in handles]))
-        return answers.many_answer([one if isinstance(one, RemitError) else next(outcomes) for one in begun], self._remit.root)
+        handles = {one.session_id: one for one in begun if not isinstance(one, RemitError)}
+        outcomes = dict(zip(handles, await self._outcomes(handles, wait, progress), strict=True))
+        return answers.many_answer([one if isinstance(one, RemitError) else outcomes[one.session_id] for one in begun], self._remit.root)
 
     async def _begin(self, one: object, call: Call) -> Handle | RemitError:
         try:
@@ -191,11 +179,10 @@ class Delegations:
         except RemitError as error:
             return error
 
-    async def _outcomes(self, handles: Sequence[Handle], wait: float, progress: Progress, names: Sequence[str]) -> list[answers.Outcome]:
-        """For each its return, its error, or a handle if it takes longer than `wait`. `names`: for progress notifications."""
-        events = [handle.stream() for handle in handles] if progress.is_wanted else []
-        async with progress.sent(names, events):
-            return list(await asyncio.gather(*(self._outcome(handle, wait) for handle in handles)))
+    async def _outcomes(self, handles: Mapping[str, Handle], wait: float, progress: Progress) -> list[answers.Outcome]:
+        """For each its return, its error, or a handle if it takes longer than `wait`. By name, for progress notifications."""
+        async with progress.sent({name: handle.stream() for name, handle in handles.items()} if progress.is_wanted else {}):
+            return list(await asyncio.gather(*(self._outcome(handle, wait) for handle in handles.values())))
 
     async def _outcome(self, handle: Handle, wait: float) -> answers.Outcome:
         """If the request is cancelled only the waiting ends, not the delegation."""
@@ -209,37 +196,34 @@ class Delegations:
 
     async def _status(self, given: Mapping[str, Any], progress: Progress, call: Call) -> CallToolResult:
         arguments = arguments_of(given, "session_id")
-        store, run_folder, now = self._remit.store, self._remit.folder / "run", time.time()
+        store, run_folder = self._remit.store, self._remit.folder / "run"
         if "session_id" not in arguments:
-            return answers.answer(await off_loop(_living_document, store, run_folder, now, partial(self._service.may_see, call)))
-        record = await self._service.record(call, _session(arguments))
-        document = await off_loop(_status_document, store, run_folder, record, now)
+            return answers.answer(await off_loop(_living_document, store, run_folder, partial(self._service.may_see, call)))
+        record = await self._service.record(call, _text(arguments, "session_id"))
+        document = await off_loop(_status_document, store, run_folder, record)
         trace = self._service.traceback(call, record)
         return answers.answer(document | ({"traceback": trace} if trace else {}))
 
     async def _result(self, given: Mapping[str, Any], progress: Progress, call: Call) -> CallToolResult:
         arguments = arguments_of(given, "session_id", "wait_ms", "offset", "limit")
-        session_id, wait = _session(arguments), self._wait(arguments)
-        offset = _whole("offset", arguments.get("offset", 0), least=0)
-        limit = _whole("limit", arguments.get("limit", PAGE_CHARACTERS), least=1)
+        session_id, wait = _text(arguments, "session_id"), self._wait(arguments)
+        page = validated(_Page, {name: arguments[name] for name in ("offset", "limit") if name in arguments})
         record = await self._service.recovered(await self._service.record(call, session_id))
         if record.result is None:
-            async with progress.sent([record.agent], [self._remit.follow(session_id)] if progress.is_wanted else []):
+            async with progress.sent({record.agent: self._remit.follow(session_id)} if progress.is_wanted else {}):
                 await self._remit.result(session_id, wait_seconds=wait)
             record = await self._remit.describe(session_id)
         result = record.result
         if result is None:
             return answers.answer(answers.handle_document(record, wait, time.time()))
-        if "offset" in arguments or "limit" in arguments:
-            page = page_of(json_text(result.to_dict()), offset, limit)
-            return answers.answer({"session_id": session_id, "state": answers.return_document(result)["state"], "page": page})
+        if page.model_fields_set:
+            document = {"session_id": session_id, "state": answers.return_document(result)["state"]}
+            return answers.answer({**document, "page": page_of(json_text(result.to_dict()), page.offset, page.limit)})
         return answers.return_answer(result, self._remit.root)
 
     async def _cancel(self, given: Mapping[str, Any], progress: Progress, call: Call) -> CallToolResult:
         arguments = arguments_of(given, "session_id", "reason")
-        session_id, reason = _session(arguments), arguments.get("reason", "")
-        if not isinstance(reason, str):
-            raise Misused(f"reason must be text, not {reason!r:.60}.")
+        session_id, reason = _text(arguments, "session_id"), _text(arguments, "reason")
         _, nodes = await self._service.cancel(call, session_id, reason)
         state = (await self._remit.describe(session_id)).state
         return answers.answer({"session_id": session_id, "state": str(state), "nodes": nodes})
@@ -263,10 +247,9 @@ class Delegations:
         return min(milliseconds("wait_ms", arguments["wait_ms"]) / 1000, self._answer_after)
 
 
-def _whole(name: str, value: object, *, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= FARTHEST:
-        raise Misused(f"{name} must be a whole number from {least} to {FARTHEST}, not {value!r:.60}.")
-    return value
+class _Page(Input):
+    offset: int = Field(0, ge=0, le=10**9)
+    limit: int = Field(PAGE_CHARACTERS, ge=1, le=10**9)
 
 
 def _agent_of(arguments: Mapping[str, Any] | None) -> str:
@@ -275,12 +258,11 @@ def _agent_of(arguments: Mapping[str, Any] | None) -> str:
     return ".".join(part for name in ("target", "operation") if isinstance(part := given.get(name), str) and part)[:200]
 
 
-def _session(arguments: Mapping[str, Any]) -> str:
-    session_id = arguments.get("session_id")
-    if not isinstance(session_id, str) or len(session_id) > 40 or not is_session_id(session_id):
-        advice = "It looks like sess_1763200000_abc123 and is in every answer of delegate."
-        raise Misused(f"session_id must be the id of a delegation, not {session_id!r:.80}.", advice=advice)
-    return session_id
+def _text(arguments: Mapping[str, Any], name: str) -> str:
+    value = arguments.get(name, "")
+    if not isinstance(value, str):
+        raise Misused(f"{name} must be text, not {value!r:.80}.")
+    return value
 
 
 # ---- agents as a document
@@ -321,41 +303,42 @@ def _agents_document(catalogue: Catalogue, info_of: Callable[[AgentSpec], AgentI
 # ---- the state of delegations as documents, from the store alone: the same whichever process runs them
 
 
-def _status_document(store: Store, run_folder: Path, record: Record, now: float) -> dict[str, Any]:
+def _status_document(store: Store, run_folder: Path, record: Record) -> dict[str, Any]:
     """Of one delegation, with everything below it."""
     tree = below(store.tree(record.root_id), record.session_id)
-    heard = signs_with_children(tree, store.last_sign([one.session_id for one in tree]))
-    living = living_owners(store, run_folder)
-    lines = {one.session_id: _line(store, one, heard, living, now) for one in tree}
+    lines = {one["session_id"]: one for one in _lines(store, run_folder, tree)}
+    own = lines.pop(record.session_id)
     return {
-        **lines[record.session_id],
+        **own,
         "parent_id": record.parent_id,
         "root_id": record.root_id,
         "path": list(record.path),
-        "tokens_in_all": sum(line["tokens"] for line in lines.values()),
-        "cost_in_all": sum(line["cost"] for line in lines.values()),
-        "children": [lines[one.session_id] for one in tree if one.session_id != record.session_id],
+        "tokens_in_all": own["tokens"] + sum(line["tokens"] for line in lines.values()),
+        "cost_in_all": own["cost"] + sum(line["cost"] for line in lines.values()),
+        "children": list(lines.values()),
     }
 
 
-def _living_document(store: Store, run_folder: Path, now: float, is_shown: Callable[[Record], bool]) -> dict[str, Any]:
+def _living_document(store: Store, run_folder: Path, is_shown: Callable[[Record], bool]) -> dict[str, Any]:
     """Everything queued or running that the caller may see."""
     records = list(filter(is_shown, store.live()))
+    return {"active": len(records), "delegations": _lines(store, run_folder, records[:LIVING])}
+
+
+def _lines(store: Store, run_folder: Path, records: Sequence[Record]) -> list[dict[str, Any]]:
     heard = signs_with_children(records, store.last_sign([one.session_id for one in records]))
-    living = living_owners(store, run_folder) if records else set()
-    return {"active": len(records), "delegations": [_line(store, record, heard, living, now) for record in records[:LIVING]]}
+    living, now = living_owners(store, run_folder) if records else set(), time.time()
+    return [_line(store, one, heard[one.session_id], living, now) for one in records]
 
 
-_STUCK: Mapping[Stuck | None, str | None] = {
-    None: None,
+_STUCK = {
     Stuck.GONE: "its process is gone; delegation_result recovers it",
     Stuck.LATE: "past its deadline",
     Stuck.QUIET: "nothing was heard of it for long",
 }
 
 
-def _line(store: Store, record: Record, heard: Mapping[str, float], living: Collection[str], now: float) -> dict[str, Any]:
-    heard_at = heard[record.session_id]
+def _line(store: Store, record: Record, heard_at: float, living: Collection[str], now: float) -> dict[str, Any]:
     tokens, cost, doing = record.tokens, record.cost, ""
     for event in () if record.state.is_settled else store.events(record.session_id):
         if event.kind is EventKind.SPENT:
@@ -374,5 +357,5 @@ def _line(store: Store, record: Record, heard: Mapping[str, float], living: Coll
         "heard_seconds_ago": round(max(0.0, now - heard_at), 1),
         "tokens": tokens,
         "cost": cost,
-        "stuck": _STUCK[stuck(record, now, heard_at, living)],
+        "stuck": _STUCK.get(found) if (found := stuck(record, now, heard_at, living)) else None,
     }

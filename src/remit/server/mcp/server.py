@@ -49,7 +49,6 @@ class ToolServer(Server[Any]):
             instructions=INSTRUCTIONS,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
-            get_tool_input_schema=self._input_schema,
         )
         self.middleware.clear()  # spans of the SDK, which nothing here exports
 
@@ -60,12 +59,9 @@ class ToolServer(Server[Any]):
         if params.name not in self.delegations.tools:
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {params.name[:80]}")
         call = _call(ctx)
-        if ctx.request is not None and (hold := ctx.request.scope.get(HOLD)) is not None:
-            hold()
+        if ctx.request is not None:
+            ctx.request.scope[HOLD]()
         return await self.delegations.call(params.name, params.arguments, Progress(ctx.session, ctx.meta), call)
-
-    def _input_schema(self, name: str) -> dict[str, Any] | None:
-        return next((tool.input_schema for tool in tools_of(self.delegations.catalogue) if tool.name == name), None)
 
     @contextlib.asynccontextmanager
     async def routes(self) -> AsyncIterator[list[BaseRoute]]:

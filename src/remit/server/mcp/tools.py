@@ -39,8 +39,6 @@ def _object(properties: Mapping[str, Schema], *required: str) -> Schema:
 
 _SESSION = _text("The id that delegate gave, e.g. sess_1763200000_abc123.")
 _WAIT = _count("Answer after this many milliseconds, with a handle if it is not done; 0: at once. At most the server's own limit.")
-_ERROR = _object({**{name: _text() for name in ("code", "message", "type", "recommendation")}, "recoverable": {"type": "boolean"}})
-_ERRORS: Schema = {"type": "array", "items": _ERROR}
 _RETURN: dict[str, Schema] = {
     "session_id": _text("Use it to find the delegation again."),
     "state": _text("queued or running: not done, ask again.", enum=[str(state) for state in State]),
@@ -48,9 +46,7 @@ _RETURN: dict[str, Schema] = {
     "summary": _text(),
     "data": {"description": "The structured result, any JSON."},
     "artifacts": {**OBJECTS, "description": "Files it produced, by their path in the project."},
-    "errors": _ERRORS,
-    "evidence": _text("claimed, checked or verified: how far the claim was checked."),
-    "message": _text("Of a running delegation: what to do next."),
+    "errors": {**OBJECTS, "description": "Each with code, message and recommendation."},
     "ask_again": {**OBJECT, "description": "The tool and the arguments that give the return."},
     "continue_with": {**OBJECT, "description": "The tool and the arguments that continue it; add parameters with what is left to do."},
     "shortened": _text("Present when this answer was cut: how to get the whole."),
@@ -161,7 +157,7 @@ def _query_tools(catalogue: Catalogue) -> list[Tool]:
                 {
                     "agents": OBJECTS,
                     "problems": {"type": "array", "items": _text(), "description": "Agent files that could not be loaded."},
-                    "errors": {**_ERRORS, "description": "NOT_TRUSTED: what a person has not approved is left out."},
+                    "errors": {**OBJECTS, "description": "NOT_TRUSTED: what a person has not approved is left out."},
                     "message": _text("Present when there are more: which targets to name."),
                 }
             ),

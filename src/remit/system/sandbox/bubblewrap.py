@@ -7,18 +7,17 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from remit.system.sandbox import recipes
 from remit.system.sandbox.identity import changes_user
-from remit.system.sandbox.profile import VISIBLE_FILES, Profile
+from remit.system.sandbox.profile import Profile
 from remit.system.sandbox.recipes import Limits
 
 WORKSPACE, TEMPORARY, SHARED_MEMORY = "/workspace", "/tmp", "/dev/shm"
 MOUNTS = (WORKSPACE, TEMPORARY, SHARED_MEMORY)
 """Each is in memory with a limited size; together they are monitored."""
-SHARED_MEMORY_BYTES = 64 << 20
 PIN = "--ro-bind-fd"
 """Since 0.10, and in older versions with the fix of CVE-2024-42472."""
 LOADER = "LD_"
@@ -28,54 +27,50 @@ _KERNEL = tuple(f"/proc/{name}" for name in ("acpi", "fs", "scsi", "sys", "sysrq
 """Machine settings: root's files, which root may write without any capability."""
 
 
-def command(program: Path, limits: Limits, hidden: tuple[Path, ...] = (), *, network: bool = False, locks_namespaces: bool) -> list[str]:
-    """Up to the program inside. `hidden` stays invisible even inside a visible folder."""
-    argv = [str(program), "--die-with-parent", "--new-session", "--as-pid-1", "--hostname", "sandbox", "--cap-drop", "ALL"]
-    argv += ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
-    argv += [] if network else ["--unshare-net"]
-    if changes_user():
-        argv += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"]
-    else:
-        argv += ["--unshare-user", "--uid", _NOBODY, "--gid", _NOBODY, *(["--disable-userns"] if locks_namespaces else [])]
-    shown = [Path(path) for path in recipes.SYSTEM_FOLDERS]
-    for folder in shown:
-        argv += _system(folder)
-    argv += ["--proc", "/proc", "--dev", "/dev"]
-    for place in MOUNTS:
-        size = min(SHARED_MEMORY_BYTES, limits.disk_bytes) if place == SHARED_MEMORY else limits.disk_bytes
-        argv += ["--perms", "0777", "--size", str(size), "--tmpfs", place]
-    more = recipes.folders()
-    files = [Path(name) for name in recipes.SYSTEM_FILES + (recipes.NETWORK_FILES if network else ())]
-    above = {folder for path in (*more, *files) for folder in path.parents if not any(folder.is_relative_to(one) for one in shown)}
-    for folder in sorted(above - {Path("/"), *map(Path, MOUNTS)}):
-        argv += ["--perms", "0755", "--dir", str(folder)]  # created by bubblewrap itself, they would belong to root
-    for path in more:
-        argv += ["--ro-bind", str(path), str(path)]
-    for path in files:
-        argv += ["--ro-bind-try", str(path), str(path)]
-    for secret in hidden:
-        if any(secret.is_relative_to(path) for path in (*shown, *more)):
-            argv += ["--tmpfs", str(secret), "--remount-ro", str(secret)]
-    return [*argv, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE, "--"]
+def box_profile(limits: Limits, hidden: Iterable[Path] = (), *, network: bool = False) -> Profile:
+    """For untrusted code: a workspace in memory, and only what interpreters need. `hidden` stays invisible even inside a visible folder."""
+    visible = (*map(Path, recipes.SYSTEM_FOLDERS), *recipes.folders())
+    return Profile(
+        workspace=Path(WORKSPACE),
+        home=Path(WORKSPACE),
+        read_only=recipes.folders(),
+        hidden=tuple(secret for secret in hidden if any(secret.is_relative_to(path) for path in visible)),
+        network=network,
+        temporary_bytes=limits.disk_bytes,
+        files=recipes.SYSTEM_FILES + (recipes.NETWORK_FILES if network else ()),
+    )
 
 
 def enclose(
-    program: Path, profile: Profile, pins: Mapping[Path, int], *, locks_namespaces: bool, filter_fd: int | None = None
-) -> list[str]:  # fmt: skip
-    """Up to the program inside, which keeps its user id and has no capability. `pins`: see `pinned`; bubblewrap inherits these descriptors
-    and closes them. `filter_fd`: an open file with a seccomp program.
+    program: Path,
+    profile: Profile,
+    pins: Mapping[Path, int],
+    *,
+    locks_namespaces: bool,
+    filter_fd: int | None = None,
+    has_keeper: bool = False,
+) -> list[str]:
+    """Up to the program inside, which has no capability. `pins`: see `pinned`; bubblewrap inherits these descriptors and closes them.
+    `filter_fd`: an open file with a seccomp program. `has_keeper`: the program is the keeper, which changes from root to an unused user.
 
     An ordinary user gets a user namespace with the same id; root needs none."""
     argv = [str(program), "--die-with-parent", "--new-session", "--hostname", "sandbox", "--cap-drop", "ALL"]
     argv += ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", *([] if profile.network else ["--unshare-net"])]
     if not changes_user():
-        argv += ["--unshare-user", "--uid", str(os.getuid()), "--gid", str(os.getgid())]
-        argv += ["--disable-userns"] if locks_namespaces else []
+        uid, gid = (_NOBODY, _NOBODY) if has_keeper else (str(os.getuid()), str(os.getgid()))
+        argv += ["--unshare-user", "--uid", uid, "--gid", gid, *(["--disable-userns"] if locks_namespaces else [])]
+    elif has_keeper:
+        argv += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"]
     elif profile.workspace.stat().st_uid != 0:  # root over a user's files, in a container
         argv += ["--cap-add", "CAP_DAC_OVERRIDE", "--cap-add", "CAP_FOWNER"]
+    argv += ["--as-pid-1"] if has_keeper else []
     argv += ["--proc", "/proc", "--dev", "/dev"]
     for name in _KERNEL if os.geteuid() == 0 else ():
         argv += ["--ro-bind-try", name, name]
+    if has_keeper:
+        above = {folder for path in (*profile.read_only, *map(Path, profile.files)) for folder in path.parents}
+        for folder in sorted(above - {Path("/"), *map(Path, MOUNTS)}):
+            argv += ["--perms", "0755", "--dir", str(folder)]  # created by bubblewrap itself, they would be closed to the user
     for _, mount in sorted(_mounts(profile, pins).items(), key=lambda one: len(one[0].parts)):
         argv += mount
     for place in (*(path for path in profile.hidden if path.is_dir()), *profile.reserved, Path("/dev"), Path("/")):
@@ -112,11 +107,13 @@ def pinned(profile: Profile) -> Iterator[dict[Path, int]]:
 def _mounts(profile: Profile, pins: Mapping[Path, int]) -> dict[Path, list[str]]:
     """By mount point."""
     mounts = {Path(folder): _system(Path(folder)) for folder in recipes.SYSTEM_FOLDERS}
-    mounts |= {Path(name): ["--ro-bind-try", name, name] for name in VISIBLE_FILES}
-    for place, rights in ((Path(TEMPORARY), "1777"), (Path(SHARED_MEMORY), "1777"), (profile.home, "0700")):
+    mounts |= {Path(name): ["--ro-bind-try", name, name] for name in profile.files}
+    own = "1777" if profile.home == profile.workspace else "0700"  # the keeper changes its user
+    for place, rights in ((Path(TEMPORARY), "1777"), (Path(SHARED_MEMORY), "1777"), (profile.home, own)):
         mounts[place] = ["--perms", rights, "--size", str(profile.temporary_bytes), "--tmpfs", str(place)]
     mounts |= {path: ["--ro-bind-try", str(path), str(path)] for path in profile.read_only}
-    mounts |= {path: ["--bind", str(path), str(path)] for path in (profile.workspace, *profile.writable)}
+    bound = () if profile.home == profile.workspace else (profile.workspace,)
+    mounts |= {path: ["--bind", str(path), str(path)] for path in (*bound, *profile.writable)}
     mounts |= {path: ["--bind-fd" if path in profile.writable else PIN, str(number), str(path)] for path, number in pins.items()}
     mounts |= {path: ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)] for path in profile.hidden}
     return mounts | {path: ["--tmpfs", str(path)] for path in profile.reserved}

@@ -1,8 +1,8 @@
 """Runs inside the sandbox, before the code and beside it. The keeper drops its rights, starts the code in its own process, monitors the
 resources of all its processes, ends them, and returns their files.
 
-Python code runs in a fork of this interpreter. `wire` compiles this module and sends it in, since the package is not visible inside, so it
-imports only a small part of the standard library: every run pays for each import. The keeper reports in lines on a pipe (see `wire`). End
+Python code runs in a fork of this interpreter. `boxes` compiles this module and sends it in, since the package is not visible inside, so it
+imports only a small part of the standard library: every run pays for each import. The keeper reports in lines on a pipe (see `run`). End
 of file on its standard input means that the caller is gone."""
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def measure_folders(folders: list[str], processes: list[int]) -> tuple[int, int]
     used = made = 0
     for folder in folders:
         try:
-            found = _measure_folder(_open_folder(folder, None), 0)
+            found = _measure_folder(os.open(folder, _FOLDER), 0)
         except OSError:
             found = BEYOND_COUNTING, 0
         used, made = used + found[0], made + found[1]
@@ -154,7 +154,7 @@ def _measure_folder(folder: int, depth: int) -> tuple[int, int]:
             made += 1
             try:
                 used += entry.stat(follow_symlinks=False).st_blocks * 512
-                below = _open_folder(entry.name, folder) if entry.is_dir(follow_symlinks=False) else -1
+                below = os.open(entry.name, _FOLDER, dir_fd=folder) if entry.is_dir(follow_symlinks=False) else -1
             except (FileNotFoundError, NotADirectoryError):
                 continue  # it is gone meanwhile
             if below >= 0:
@@ -168,23 +168,6 @@ def _measure_folder(folder: int, depth: int) -> tuple[int, int]:
     finally:
         os.close(folder)
     return used, made
-
-
-def _open_folder(name: str, folder: int | None) -> int:
-    """A folder that the code may have closed to itself, and so to the keeper: opened for a moment, then with its permissions restored."""
-    try:
-        return os.open(name, _FOLDER, dir_fd=folder)
-    except PermissionError:
-        held = os.open(name, _FOLDER | os.O_PATH, dir_fd=folder)  # this very folder, whatever its name means by now
-    try:
-        rights = os.fstat(held).st_mode & 0o7777
-        os.chmod(f"/proc/self/fd/{held}", 0o700)
-        try:
-            return os.open(f"/proc/self/fd/{held}", os.O_RDONLY | os.O_DIRECTORY)
-        finally:
-            os.chmod(f"/proc/self/fd/{held}", rights)
-    finally:
-        os.close(held)
 
 
 def clear(folder: str) -> None:
@@ -228,6 +211,18 @@ def remove_empty(folder: str, place: int | None) -> None:
         os.rmdir(folder, dir_fd=place)
     except OSError:  # something in it could not be removed
         return
+
+
+def seal_input(data: bytes) -> int:
+    """An open file with `data` that cannot be changed: written data would be memory of no process."""
+    import fcntl
+
+    file = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with open(os.dup(file), "wb") as writing:
+        writing.write(data)
+    os.lseek(file, 0, os.SEEK_SET)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
+    return file
 
 
 # ---- confinement
@@ -379,6 +374,7 @@ class Keeper:
         self.limits: dict[str, Any] = job["limits"]
         self.hits: set[str] = set()
         self.killed = ""
+        self.peak = 0
         self.shared: dict[bytes, int] = {}
         self.made: dict[str, int] = {}
         self.is_first = os.getpid() == 1
@@ -408,7 +404,7 @@ class Keeper:
 
     def start(self) -> int:
         """The code's process; in that process it does not return but runs the code."""
-        stdin = os.open("/dev/null", os.O_RDONLY)
+        stdin = seal_input(self.job["stdin"])
         os.set_blocking(0, False)
         self.say("S")
         gc.freeze()  # existing objects need not be scanned for garbage in the fork
@@ -558,11 +554,13 @@ class Keeper:
         if threads >= self.limits["processes"]:
             self.hits.add("processes")
         limit = self.limits["memory_bytes"]
-        shared = self.in_shared(processes)
+        self.shared = {inode: max(size, self.shared.get(inode, LEAST_SHARED_BYTES)) for inode, size in shared_memory(processes).items()}
+        shared = sum(self.shared.values())
         resident += max(0, shared - mapped)
         if resident > limit:  # shared memory is counted once for each: check in detail
             resident = sum(measure_proportionally(pid) for pid in processes) + shared
         resident += self.in_sockets(processes)
+        self.peak = max(self.peak, resident)
         if resident > limit:
             return "memory"
         if tick % DISK_TICKS == 0:
@@ -572,11 +570,6 @@ class Keeper:
             if used > self.limits["disk_bytes"] or made > self.limits["files"]:
                 return "disk"
         return ""
-
-    def in_shared(self, processes: list[int]) -> int:
-        before = self.shared
-        self.shared = {inode: max(size, before.get(inode, LEAST_SHARED_BYTES)) for inode, size in shared_memory(processes).items()}
-        return sum(self.shared.values())
 
     def in_sockets(self, processes: list[int]) -> int:
         """Maximum content of sockets. Counted only if that is too much: an empty socket uses no memory."""
@@ -630,10 +623,12 @@ class Keeper:
         exit_code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -1
         ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         hits = ",".join(sorted(self.hits)) or "-"
-        self.say(f"E {exit_code} {ended_by} {int(took * 1000)} {self.killed or '-'} {hits}")
-        kept, room, left = 0, self.limits["disk_bytes"], 0
+        self.say(f"E {exit_code} {ended_by} {int(took * 1000)} {self.killed or '-'} {hits} {self.peak}")
+        import re  # only now: each run would pay for it
+
+        kept, room, left, wanted = 0, self.limits["disk_bytes"], 0, re.compile(self.job["outputs"])
         for name, size in self.left():
-            if kept < MOST_RETURNED and size <= room and self.hand_out(name, size):
+            if wanted.match(name) and kept < MOST_RETURNED and size <= room and self.hand_out(name, size):
                 kept, room = kept + 1, room - size
             else:
                 left += 1

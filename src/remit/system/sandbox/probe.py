@@ -16,7 +16,7 @@ from pathlib import Path
 from remit.core.errors import Unavailable
 from remit.system.processes import all_pids, kill_tree
 from remit.system.sandbox import landlock, recipes, seccomp
-from remit.system.sandbox.bubblewrap import PIN, command
+from remit.system.sandbox.bubblewrap import PIN, box_profile, enclose
 from remit.system.sandbox.identity import is_powerless_root
 from remit.system.sandbox.recipes import Limits
 
@@ -112,7 +112,7 @@ def _look() -> Offer:
         fault=fault,
         locks_namespaces=locks,
         landlock=landlock.version(),
-        seccomp=has_seccomp(),
+        seccomp=seccomp.is_supported() and int(ctypes.CDLL(None).prctl(_PR_GET_SECCOMP, 0, 0, 0, 0)) >= 0,
         is_root_for_good=is_powerless_root(),
     )
 
@@ -130,7 +130,7 @@ def _try(program: Path) -> tuple[str, bool]:
     """Why it does not work, if so; and whether it can forbid further namespaces. The run has a pinned mount: its standard input."""
     fault = ""
     for locks in (True, False):
-        argv = command(program, Limits(), locks_namespaces=locks)
+        argv = enclose(program, box_profile(Limits()), {}, locks_namespaces=locks, has_keeper=True)
         try:
             code, said = _run_to_end([argv[0], PIN, "0", "/pinned", *argv[1:], "/bin/true"])
         except OSError as error:
@@ -154,10 +154,6 @@ def _run_to_end(argv: list[str]) -> tuple[int, str]:
             if process.poll() is None:
                 kill_tree(process.pid, term_grace=0)
     return process.returncode, complaints.decode("utf-8", "replace").strip()
-
-
-def has_seccomp() -> bool:
-    return seccomp.is_supported() and int(ctypes.CDLL(None).prctl(_PR_GET_SECCOMP, 0, 0, 0, 0)) >= 0
 
 
 def counts_by_namespace() -> bool:

@@ -102,15 +102,7 @@ _CREATED = 1_700_000_000
 
 # ---- Anthropic Messages
 
-_KINDS = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    529: "overloaded_error",
-}
+_KINDS = {401: "authentication_error", 429: "rate_limit_error", 529: "overloaded_error"}
 
 
 class Anthropic:
@@ -133,7 +125,11 @@ class Anthropic:
         return self._message(request, answer)
 
     def error(self, status: int, message: str) -> dict[str, Any]:
-        return {"type": "error", "error": {"type": _KINDS.get(status, "api_error"), "message": message}, "request_id": "req_scripted"}
+        return {
+            "type": "error",
+            "error": {"type": _KINDS.get(status, "api_error" if status >= 500 else "invalid_request_error"), "message": message},
+            "request_id": "req_scripted",
+        }
 
     def _message(self, request: ModelRequest, answer: Answer) -> dict[str, Any]:
         return {
@@ -209,8 +205,12 @@ def _usage(usage: Usage, *, output_tokens: int | None = None) -> dict[str, int]:
 
 # ---- OpenAI Chat Completions
 
-_chat_KINDS = {400: "invalid_request_error", 401: "invalid_request_error", 404: "invalid_request_error", 429: "rate_limit_exceeded"}
-_CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
+_CODES = {400: "invalid_request_error", 401: "invalid_api_key", 429: "rate_limit_exceeded", 503: "server_is_overloaded"}
+
+
+def _openai_error(status: int, message: str) -> dict[str, Any]:
+    code = _CODES.get(status, "server_error")
+    return {"error": {"message": message, "type": code, "param": None, "code": code}}
 
 
 class ChatCompletions:
@@ -239,7 +239,7 @@ class ChatCompletions:
         return {**_head(request, "chat.completion"), "choices": [choice], "usage": _chat_usage(answer.usage)}
 
     def error(self, status: int, message: str) -> dict[str, Any]:
-        return {"error": {"message": message, "type": _chat_KINDS.get(status, "server_error"), "param": None, "code": _CODES.get(status)}}
+        return _openai_error(status, message)
 
 
 def _message(message: Mapping[str, Any]) -> Message:
@@ -277,8 +277,6 @@ def _chat_usage(usage: Usage) -> dict[str, Any]:
 
 # ---- OpenAI Responses
 
-_responses_CODES = {400: "invalid_request_error", 401: "invalid_api_key", 429: "rate_limit_exceeded", 503: "server_is_overloaded"}
-
 
 class Responses:
     def read(self, body: Mapping[str, Any]) -> ModelRequest:
@@ -309,8 +307,7 @@ class Responses:
         return response | {"status": "incomplete", "incomplete_details": {"reason": reason}}
 
     def error(self, status: int, message: str) -> dict[str, Any]:
-        code = _responses_CODES.get(status, "server_error")
-        return {"error": {"message": message, "type": code, "param": None, "code": code}}
+        return _openai_error(status, message)
 
 
 def _responses_message(item: Mapping[str, Any]) -> Message | None:
@@ -408,14 +405,7 @@ def _responses_usage(usage: Usage) -> dict[str, Any]:
 
 VERBS = {"generateContent": False, "streamGenerateContent": True}
 """The verb after the model in the path, and whether it streams."""
-_STATUS = {
-    400: "INVALID_ARGUMENT",
-    401: "UNAUTHENTICATED",
-    403: "PERMISSION_DENIED",
-    404: "NOT_FOUND",
-    429: "RESOURCE_EXHAUSTED",
-    503: "UNAVAILABLE",
-}
+_STATUS = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE"}
 _BROKEN = "MALFORMED_FUNCTION_CALL"
 """How Gemini reports arguments that were not JSON; it omits the call itself."""
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from remit.builtin.coder.source_files import list_files, permitted_paths, read_bytes
 from remit.builtin.coder.syntax import language_of
@@ -24,7 +25,6 @@ from remit.system.git import NO_SUBMODULES, Git, GitFailed, GitTimedOut, open_to
 
 LIMIT_CHARACTERS = 20_000_000
 FILE_LIMIT_BYTES = 5_000_000
-TOTAL_LIMIT_BYTES = 60_000_000
 FILES_LIMIT = 2_000
 NOT_A_DIFF = "Give a unified diff (git diff, diff -u), @FILE for a patch file, or staged, working, REV or REV..REV for what git knows."
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
@@ -47,8 +47,7 @@ class State(StrEnum):
     UNCHECKED = "not checked"
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(NamedTuple):
     """A file of the workspace: its bytes, None if it does not exist, or why it cannot be read."""
 
     data: bytes | None = None
@@ -56,8 +55,7 @@ class Content:
     is_withheld: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(NamedTuple):
     message: str
     line: int | None = None
     """Of the file."""
@@ -153,6 +151,8 @@ class Change:
 
 def split_diff(text: str) -> list[ChangedFile]:
     """One section per file, in order. Text around them (a mail, a log) is skipped. Linear in the text."""
+    if len(text) > LIMIT_CHARACTERS:
+        raise _invalid(f"The diff has {len(text):,} characters; at most {LIMIT_CHARACTERS:,} are reviewed.", "Review a part of it.")
     sections: list[ChangedFile] = []
     lines = text.split("\n")
     old = new = number = 0
@@ -228,15 +228,10 @@ class Files:
         asked = set(paths)
         return asked - permitted_paths(asked, self._permitted)
 
-    def read(self, paths: Iterable[str], room: int = TOTAL_LIMIT_BYTES) -> dict[str, Content]:
-        """Each file; those beyond this many bytes with a fault."""
+    def read(self, paths: Iterable[str]) -> dict[str, Content]:
         names = list(dict.fromkeys(paths))
-        withheld, found = self.withheld(name for name in names if not leads_out(name)), dict[str, Content]()
-        for name in names:
-            content = Content(fault=_WITHHELD, is_withheld=True) if name in withheld else self._read(name)
-            room -= len(content.data or b"")
-            found[name] = content if room >= 0 else Content(fault="there was too much to look at", is_withheld=True)
-        return found
+        withheld = self.withheld(name for name in names if not leads_out(name))
+        return {name: Content(fault=_WITHHELD, is_withheld=True) if name in withheld else self._read(name) for name in names}
 
     def _read(self, path: str) -> Content:
         """Links on the way are not followed."""
@@ -309,8 +304,6 @@ class TreeStore:
         """Every file that differs, with its text and its lines. An empty id is a tree without files."""
         trees = (base or self.empty, new or self.empty)
         raw = self._git.run("diff-tree", "-r", "-M", "-l400", "-p", "--no-ext-diff", "--no-textconv", "--full-index", *trees)
-        if len(raw) > LIMIT_CHARACTERS:
-            raise _invalid(f"The change has {len(raw):,} bytes; at most {LIMIT_CHARACTERS:,} are reviewed.", "Review a part of it.")
         sections = split_diff(raw.decode("utf-8", "surrogateescape"))
         withheld = files.withheld({name for section in sections for name in section.names()})
         readable = [section for section in sections if withheld.isdisjoint(section.names())]
@@ -328,9 +321,6 @@ class TreeStore:
         asked = "".join(f"{one}\n" for one in ids).encode()
         sizes = [line.split() for line in self._git.run("cat-file", "--batch-check", stdin=asked).decode().splitlines()]
         small = {line[0]: int(line[2]) for line in sizes if line[1:2] == ["blob"] and int(line[2]) <= FILE_LIMIT_BYTES}
-        total = sum(small.values())
-        if total > TOTAL_LIMIT_BYTES:
-            raise _invalid(f"The changed files have {total:,} bytes; at most {TOTAL_LIMIT_BYTES:,} are reviewed.", "Review a part of it.")
         data = self._git.run("cat-file", "--batch", stdin="".join(f"{one}\n" for one in small).encode())
         found, at = {}, 0
         for one, size in small.items():
@@ -353,6 +343,7 @@ class PatchTrial:
         self._strip = self._find_strip()
 
     def run(self) -> list[ChangedFile]:
+        """Links, submodules and binary files are not tried."""
         plain = [section for section in self._sections if not section.kind]
         odd = self._fail([section for section in self._sections if section.kind])
         found = self._attempt(plain) if plain else []
@@ -442,8 +433,6 @@ class ChangeSource:
         return self.range(left or "HEAD", dots, right or "HEAD") if dots else self.commit(left)
 
     def from_text(self, text: str, what: str) -> Change:
-        if len(text) > LIMIT_CHARACTERS:
-            raise _invalid(f"The diff has {len(text):,} characters; at most {LIMIT_CHARACTERS:,} are reviewed.", "Split it.")
         sections = split_diff(text)
         if not sections:
             raise _invalid("The text contains no unified diff.", NOT_A_DIFF)
@@ -499,7 +488,7 @@ class ChangeSource:
 
     def _workspace(self, what: str, names: Sequence[str], git: Git | None = None, base: str = "") -> Change:
         """These files of the workspace against a tree."""
-        contents = self._files.read(names[:FILES_LIMIT], LIMIT_CHARACTERS // 2)
+        contents = self._files.read(names[:FILES_LIMIT])
         written = {name: content.data for name, content in contents.items() if content.data is not None}
         gone = [name for name, content in contents.items() if content == Content()]
         what += f", the first {FILES_LIMIT:,} files of it" if len(names) > FILES_LIMIT else ""

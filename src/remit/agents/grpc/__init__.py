@@ -1,1 +1,0 @@
-"""Agents of another remit, or of any server that speaks `tasks.proto`: `[agents.NAME] grpc = "host:port"`."""
