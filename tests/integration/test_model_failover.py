@@ -145,17 +145,6 @@ async def test_failed_model_is_asked_after_the_others_for_a_while() -> None:
         assert (len(bad.requests), len(good.requests)) == (2, 4)
 
 
-async def test_model_without_a_key_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
-    async with ScriptedModels([Say("Here.")]) as server:
-        table = ModelAddress(kind="openai", url=server.openai_url, model="scripted")
-        models = Models(Settings(model=("anthropic:claude-sonnet-5", "m"), models={"m": table}))
-        asked = await ask(models)
-    assert asked.reply.model == "m"
-    assert "ANTHROPIC_API_KEY" in asked.tried[0].fault
-    assert "authorization" not in server.requests[0].headers or "no-key" in server.requests[0].headers["authorization"]
-
-
 # ---- hostile or broken servers, as raw sockets
 
 

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import shutil
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -206,18 +205,6 @@ async def test_synthesis_compares_and_quotes_sources(remit: Remit, project: Path
     assert [one["text"] for one in result.data["single"]["Letter"]] == [sources[2]["text"]]  # type: ignore[index]
     as_json = await remit.delegate("researcher.synthesize_sources", sources=sources, format="json")
     assert json.loads((project / as_json.artifacts[0].path).read_text()) == as_json.data
-
-
-async def test_synthesis_without_its_package_is_blocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_files(tmp_path, {"hiding/bm25s.py": "raise ImportError('hidden', name='bm25s')\n", "a.md": "The limit is 5 seconds.\n"})
-    hiding = str(tmp_path / "hiding")
-    monkeypatch.setenv("PYTHONPATH", hiding)
-    monkeypatch.setattr(sys, "path", [hiding, *sys.path])
-    async with Remit.open(tmp_path) as remit:
-        result = await remit.delegate("researcher.synthesize_sources", sources=["a.md"])
-    assert (result.status, result.errors[0].code) == (Status.BLOCKED, "TOOL_UNAVAILABLE")
-    assert "remit[research]" in result.errors[0].recommendation
-    assert result.artifacts == ()
 
 
 async def test_sentences_that_look_like_instructions_are_quoted(tmp_path: Path) -> None:

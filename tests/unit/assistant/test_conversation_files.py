@@ -8,14 +8,7 @@ from pathlib import Path
 import pytest
 
 from remit import Conversations, Failed, Misused, Refused
-from remit.builtin.assistant.conversations import (
-    MAX_BYTES,
-    Conversation,
-    MessageLine,
-    StopLine,
-    Turn,
-    export_text,
-)
+from remit.builtin.assistant.conversations import MAX_BYTES, Conversation, MessageLine, StopLine, Turn, export_text
 from remit.core.model_messages import NO_RESULT, Message, Reply, ToolCall, ToolResult, UserMessage, repaired
 from support.histories import faults_of
 

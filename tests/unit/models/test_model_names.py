@@ -54,13 +54,6 @@ def test_unknown_name_is_reported_with_the_nearest_and_the_settings_to_add(name:
     assert "[models." in unknown.value.advice
 
 
-def test_missing_model_is_reported_with_the_setting_to_add() -> None:
-    with pytest.raises(Unavailable) as none:
-        Models(Settings()).choice()
-    assert none.value.code == "TOOL_UNAVAILABLE"
-    assert "REMIT_MODEL" in none.value.advice
-
-
 def test_missing_keys_are_named_by_their_variables() -> None:
     with pytest.raises(Unavailable) as none:
         Models(Settings(model=("anthropic:claude-sonnet-5", "google:gemini-2.5-pro"))).choice()
