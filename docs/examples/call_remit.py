@@ -2,20 +2,18 @@
 
 import asyncio
 import sys
-from pathlib import Path
 
 from remit import Client, discover
 
 
 async def main() -> None:
-    command = [sys.executable, "-m", "remit", "serve", "--api", "grpc", "--json", "--root", "."]
+    command = [sys.executable, "-m", "remit", "serve", "--api", "http", "--http", "127.0.0.1:0", "--json", "--root", "."]
     server = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert server.stdout is not None
     await server.stdout.readuntil(b"\n}\n")  # it says where it listens; `discover` knows too, on the same machine
     try:
         found = discover(".")
-        print(Path(found.address.removeprefix("unix:")).name, found.token)
-        async with Client(found.address) as client:
+        async with Client(found.address, token=found.token) as client:
             note = {"path": "notes.txt", "content": "all is well"}
             written = await client.delegate("worker", "write_file", note, session_id="a conversation of mine")
             print(written.task_state, written.success)

@@ -59,14 +59,6 @@ def test_environment_values_are_not_shown(project: Path) -> None:
         assert "correct horse" not in remit(project, *arguments).stdout
 
 
-def test_profile_without_an_agent_is_blocked_with_advice(project: Path) -> None:
-    result = remit_json(project, "delegate", "reviewer", "task=Look at it.", code=4)
-    error = result["errors"][0]
-    assert (result["status"], error["code"]) == ("blocked", "TOOL_UNAVAILABLE")
-    assert "[agents.claude]" in error["recommendation"]
-    assert "remit agents --detect" in error["recommendation"]
-
-
 async def test_profiles_on_names_the_agent_that_runs_a_profile(project: Path) -> None:
     """The instructions of the profile precede the task."""
     (project / "remit.toml").write_text('profiles_on = "echo"\n' + ECHO)

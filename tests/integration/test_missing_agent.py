@@ -1,6 +1,5 @@
 """Commands that need an agent or a model are refused without one, with the lines to add."""
 
-import json
 import tomllib
 from pathlib import Path
 
@@ -75,14 +74,3 @@ def test_role_bound_to_an_undeclared_agent_is_refused(project: Path) -> None:
     assert ran.returncode == 5
     assert "'gone'" in ran.stderr
     assert state_of(project) == before
-
-
-def test_failed_commit_is_in_the_error_ledger(project: Path) -> None:
-    hook = project / ".git" / "hooks" / "pre-commit"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text("#!/bin/sh\necho no >&2\nexit 1\n")
-    hook.chmod(0o755)
-    assert run_remit(project, "task", "Another").returncode == 0
-    entries = json.loads((project / ".remit" / "errors.json").read_text())["errors"]
-    (entry,) = [one for one in entries if one["context"]["code"] == "GIT_COMMIT_FAILED"]
-    assert entry["context"]["command"] == "task"

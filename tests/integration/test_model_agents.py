@@ -128,14 +128,6 @@ async def test_request_limit_forces_an_answer(tmp_path: Path) -> None:
     assert "asked 3 times and gave no answer" in result.errors[0].message
 
 
-async def test_agent_without_a_configured_model_is_blocked_with_advice(tmp_path: Path) -> None:
-    settings = {"agents": {"thinker": {"kind": "model"}}}
-    async with Remit.open(tmp_path, settings=settings) as remit:
-        result = await ask_thinker(remit)
-    assert (result.status, result.errors[0].code) == (Status.BLOCKED, "TOOL_UNAVAILABLE")
-    assert "model" in result.errors[0].recommendation
-
-
 @pytest.mark.parametrize("turn", [Drip("A first part of it. " * 40, seconds=60), Silence()], ids=["slow", "silent"])
 async def test_deadline_ends_a_model_and_keeps_its_partial_answer(tmp_path: Path, turn: Drip | Silence) -> None:
     started = time.monotonic()
@@ -318,28 +310,6 @@ async def test_shortened_result_can_be_read_in_ranges(tmp_path: Path) -> None:
         assert (await ask_thinker(remit)).ok
     assert "".join(read) == "".join(f"{number:06d}\n" for number in range(20_000))
     assert all(len(text) <= 16_000 for request in server.requests for text in request.results)
-
-
-async def test_composition_takes_one_turn_instead_of_ten(tmp_path: Path) -> None:
-    """Each step needs the number of the step before: ten turns with single calls, or one composition with references."""
-
-    def after(request: ModelRequest) -> Call:
-        number = json.loads(request.last.text)["data"]
-        return Call("delegate", target="count", operation="up", parameters={"number": number})
-
-    async with model_project(tmp_path, [COUNT, *[Reply(after)] * 9, DONE]) as (remit, server):
-        assert (await ask_thinker(remit)).ok
-        assert json.loads(server.requests[-1].last.text)["data"] == 11
-    one_by_one = len(server.requests)
-    steps = [{"call": "count.up", "parameters": {"number": 1 if number == 0 else {"$": str(number - 1)}}} for number in range(10)]
-    composed = Call("delegate", target="compose", operation="run", parameters={"sequence": steps, "result": "9"})
-    async with model_project(tmp_path, [composed, DONE], tools=["count", "compose"]) as (remit, server):
-        done = await ask_thinker(remit)
-        assert done.ok, done
-        assert json.loads(server.requests[-1].last.text)["data"] == 11
-        (composition,) = await remit.children(done.session_id)
-        assert [one.depth for one in await remit.children(composition.session_id)] == [2] * 10
-    assert (one_by_one, len(server.requests)) == (11, 2)
 
 
 async def test_composition_is_limited_to_the_tools_of_its_model(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 from serve_harness import project, serving
 
 from collector import attributes, collecting
@@ -20,16 +21,17 @@ async def near(ctx: Any) -> str:
     return str(found.unwrap())
 
 
-async def test_tree_in_two_processes_is_one_trace_with_metrics_and_log(tmp_path: Path) -> None:
+async def test_tree_in_two_processes_is_one_trace_with_metrics_and_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     far_root = project(tmp_path / "far")
     (tmp_path / "near").mkdir()
     (far_root / "remit.toml").write_text('[signals]\nlogs = "json"\n')
     variables = {"OTEL_SERVICE_NAME": "far"}
     with collecting() as collected, serving(far_root, environment={**variables, "OTEL_EXPORTER_OTLP_ENDPOINT": collected.url}) as server:
         settings = {
-            "agents": {"far": {"grpc": server.at.grpc, "remote": "echo"}},
+            "agents": {"far": {"a2a": server.at.http, "remote": "echo", "token_variable": "FAR_TOKEN"}},
             "signals": {"otlp_url": collected.url, "service_name": "near"},
         }
+        monkeypatch.setenv("FAR_TOKEN", server.token)
         async with Remit.open(tmp_path / "near", agents=[near], settings=settings) as remit:
             assert (await remit.delegate("near")).unwrap() == "hello"
         with server.http() as http:
@@ -55,7 +57,7 @@ async def test_tree_in_two_processes_is_one_trace_with_metrics_and_log(tmp_path:
 
 
 def check_trace(spans: list[Any]) -> None:
-    """Tree of near ► near ► far (over gRPC) ► tree of far, in the other process ► echo."""
+    """Tree of near ► near ► far (over A2A) ► tree of far, in the other process ► echo."""
     chain = ["invoke_workflow near", "invoke_agent near", "invoke_agent far", "invoke_workflow echo", "invoke_agent echo"]
     found = {span.name: span for span in spans if span.name in chain}
     assert sorted(found) == sorted(chain)
@@ -63,7 +65,7 @@ def check_trace(spans: list[Any]) -> None:
     for above, below in pairwise(chain):
         assert found[below].parent_span_id == found[above].span_id, (above, below)
     assert (found["invoke_agent far"].kind, found["invoke_workflow echo"].kind) == (3, 2)  # client and server
-    assert attributes(found["invoke_agent far"])["gen_ai.provider.name"] == "remit"
+    assert attributes(found["invoke_agent far"])["gen_ai.provider.name"] == "a2a"
 
 
 def check_metrics(page: str) -> None:

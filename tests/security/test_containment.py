@@ -265,7 +265,8 @@ async def test_contained_program_gets_a_signal_and_is_killed_at_its_deadline(tmp
     async with Remit.open(project) as remit:
         handle = await remit.start("sitter", task="Sit.", timeout=60)
         await until((project / "up.txt").exists)
-        remit.engine.live()[handle.session_id].timer.reach_soft_deadline()
+        running = remit.engine.live()[handle.session_id]
+        running.look(running.delegation.deadline.soft_at)
         await until((project / "told.txt").exists)
         await handle.cancel("enough")
         result = await asyncio.wait_for(handle.result(), 20)

@@ -205,16 +205,7 @@ def profile_on_model_agent(profile: Declaration, settings: Settings, on: Declara
     inherited = {key: on.table[key] for key in _INHERITED if key in on.table}
     table = {**inherited, **own, "instructions": "\n\n".join(part for part in instructions if part)}
     found = profile_on_model(replace(profile, table=table), settings, executor.models, on=executor.name, requests=executor.requests)
-    if executor.tools is None:
-        return found
-    return found.having(tools=_narrower_of(found.tools, executor.tools), within=executor.tools)
-
-
-def _narrower_of(tools: tuple[str, ...] | None, executors: tuple[str, ...]) -> tuple[str, ...]:
-    """The narrower of each pair, by name; which agents these are is decided when it runs (`Definition.within`)."""
-    if tools is None:
-        return executors
-    return tuple(dict.fromkeys([one for one in tools if is_reached(one, executors)] + [one for one in executors if is_reached(one, tools)]))
+    return found.having(within=executor.tools, tools=() if executor.tools == () else found.tools)
 
 
 def resolved(names: Sequence[str], settings: Settings, *, is_guest: bool, source: str) -> tuple[str, ...]:

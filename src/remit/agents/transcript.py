@@ -1,9 +1,9 @@
-"""The forwarded output of a coding agent: its text, plan and tool calls, in one shape for every protocol; and the end of long text."""
+"""The forwarded output of a coding agent: its text and tool calls, in one shape for every protocol; and the end of long text."""
 
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from remit.core.context import Context
@@ -47,7 +47,7 @@ class TextBuffer:
             self.flush()
 
 
-# ---- text, plan and tool calls
+# ---- text and tool calls
 
 PIECE_CHARACTERS = 16 * 1024
 HELD_CHARACTERS = 256 * 1024
@@ -136,16 +136,6 @@ class ToolCalls:
             self._ctx.emit({"permission": {"kind": kind, "title": title, "decision": "denied", "because": because}})
             self._ctx.progress(f"Permission denied for {_line(kind, title)} ({because}).")
             self.end(call_id, "denied", kind=kind, title=title)
-
-
-def tell_plan(ctx: Context, steps: Sequence[tuple[str, str]]) -> None:
-    """Its steps, each with its status."""
-    if not steps:
-        return
-    done = sum(status == "completed" for _, status in steps)
-    now = next((step for step, status in steps if status == "in_progress"), "")
-    ctx.emit({"plan": [{"step": step, "status": status} for step, status in steps]})
-    ctx.progress(f"Plan: {done} of {len(steps)} done{f', now: {now}' if now else ''}", done / len(steps))
 
 
 def _line(kind: str, title: str) -> str:

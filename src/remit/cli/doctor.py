@@ -40,8 +40,8 @@ EXTRAS = {
     "code": ("tree_sitter tree_sitter_python lizard ruff detect_secrets", "coder.analyze_code and coder.review_code"),
     "models": ("pydantic_ai", "language models: `remit ask`, model agents"),
     "local": ("xllamacpp", "running a language model on this machine"),
-    "grpc": ("grpc grpc_health grpc_reflection", "the gRPC API of `remit serve`, and its client"),
-    "http": ("starlette uvicorn sse_starlette", "the HTTP API of `remit serve`"),
+    "grpc": ("grpc grpc_health grpc_reflection", "the gRPC API of `remit serve`"),
+    "http": ("starlette uvicorn sse_starlette httpx", "the HTTP API of `remit serve`, and its client"),
     "a2a": ("a2a", "A2A agents, as client and as server"),
     "telemetry": (
         "opentelemetry.sdk opentelemetry.exporter.otlp.proto.http opentelemetry.exporter.prometheus",

@@ -25,7 +25,6 @@ from remit.server.stop_signals import STOP_SECONDS, Signals, first_of, on_signal
 
 if TYPE_CHECKING:
     from remit.server.grpc.server import GrpcApi
-    from remit.server.http.http_server import HttpServer
     from remit.system.trust import ProjectTrust
 
 
@@ -47,7 +46,6 @@ class BoundApis:
     names: tuple[str, ...]
     grpc: Place | None
     http: socket.socket | None
-    http_place: Place | None
     is_local: bool
     """Only this machine reaches any of them."""
 
@@ -73,7 +71,7 @@ def bound_apis(settings: ServeSettings, root: Path) -> Iterator[BoundApis]:
     is_local = all(place.is_local for place in places) and not settings.behind_proxy
     with contextlib.ExitStack() as stack:
         listening = None if http is None else stack.enter_context(bound(http))
-        yield BoundApis(names=names, grpc=grpc, http=listening, http_place=http, is_local=is_local)
+        yield BoundApis(names=names, grpc=grpc, http=listening, is_local=is_local)
 
 
 class Apis:
@@ -84,7 +82,6 @@ class Apis:
         self._bound = bound
         self.settings = remit.settings.serve
         self._stack = contextlib.AsyncExitStack()
-        self._http: HttpServer | None = None
         self._grpc: GrpcApi | None = None
         self.token_file = Path()
         self.authenticator = authenticator_for(remit)
@@ -127,12 +124,11 @@ class Apis:
             from remit.runtime.telemetry.metrics import prometheus_page
 
             found += metrics_routes(prometheus_page(self._remit.engine, self._remit.directory.find))
-        place = self._bound.http_place
-        hosts = [] if place is None else [place.host, str(listening.getsockname()[0])]
+        hosts = [place_of(self.settings.http).host, str(listening.getsockname()[0])]
         app = http_app(found, self.authenticator, self.settings, hosts=hosts, open_paths=open_paths)
-        self._http = HttpServer(app)
-        await self._http.start([listening])
-        self._stack.push_async_callback(self._http.stop, STOP_SECONDS)
+        web = HttpServer(app)
+        await web.start([listening])
+        self._stack.push_async_callback(web.stop, STOP_SECONDS)
 
     async def _start_grpc(self, place: Place) -> None:
         from remit.server.grpc.registry import Registry

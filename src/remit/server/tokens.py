@@ -25,7 +25,7 @@ from remit.core.budget import Budget, Limits
 from remit.core.deadline import SYSTEM_CLOCK, Clock
 from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
-from remit.system.files import FOLDER, file_lock, private_folder, read_private, set_aside, stamp_of, write_private
+from remit.system.files import FOLDER, file_lock, private_folder, read_private, stamp_of, write_private
 from remit.system.ownership import is_made_here, note_made
 from remit.system.trust import CODE, VARIABLE
 
@@ -33,7 +33,6 @@ log = logging.getLogger("remit.access")
 
 FILE, LOCK_FILE, LOCAL_FILE = "tokens.json", "tokens.lock", "serve.token"
 LOCK_SECONDS = 5.0
-MOST_TOKENS = 10_000
 PREFIX = "rmt_"
 DELEGATION_PREFIX = "rmd_"
 """Prefix of the token of a running delegation (`authenticator`)."""
@@ -234,9 +233,10 @@ class Tokens:
             raise Misused(f"{name!r} is not a valid name for a token.", advice="Use letters, digits, `.`, `_` and `-`.")
         private_folder(self._folder)
         with file_lock(self._folder / LOCK_FILE, timeout=LOCK_SECONDS):
-            stored, now = self._read_or_set_aside(), self._clock.wall()
-            valid = tuple(token for token in stored.tokens if token.fault(now) is None)
-            if any(token.name == name for token in valid):
+            stored, now = self._read(), self._clock.wall()
+            if not stored.key:
+                stored = _TokenFile(key=secrets.token_hex(32))
+            if any(token.name == name and token.fault(now) is None for token in stored.tokens):
                 advice = f"Revoke it first (`remit token revoke {name}`), or choose another name."
                 raise Refused(f"There is a token {name} already.", code="FORBIDDEN", advice=advice)
             secret = new_secret()
@@ -247,9 +247,8 @@ class Tokens:
                 created_at=now,
                 digest=_digest(stored.secret, secret),
             )
-            kept = stored.tokens if len(stored.tokens) < MOST_TOKENS else valid
             note_made(self.path, stored.secret)
-            write_private(self.path, stored.model_copy(update={"tokens": (*kept, token)}).to_bytes())
+            write_private(self.path, stored.model_copy(update={"tokens": (*stored.tokens, token)}).to_bytes())
         return token, secret
 
     def revoke(self, name: str) -> list[Token]:
@@ -276,7 +275,7 @@ class Tokens:
 
     def _read(self) -> _TokenFile:
         stored = self._parse()
-        if stored.key and not _is_ours(self.path, stored.secret):
+        if stored.key and os.environ.get(VARIABLE) != "1" and not is_made_here(self.path, stored.secret):
             raise Refused(
                 f"{self.path} was not made here: it came with the project, was moved or restored, or an older remit made it.",
                 code=CODE,
@@ -292,22 +291,8 @@ class Tokens:
             raise Unavailable(
                 f"{self.path} is damaged ({str(error)[:300]}).",
                 code="STORE_UNAVAILABLE",
-                advice="`remit token new` sets it aside and begins a new file; the tokens in it must be made again.",
+                advice="Move it away; `remit token new` then begins a new file, and the tokens in it must be made again.",
             ) from None
-
-    def _read_or_set_aside(self) -> _TokenFile:
-        try:
-            stored = self._read()
-        except Unavailable as error:
-            if not self.path.exists():
-                raise
-            log.error("%s It is now %s.", error.message, set_aside(self.path).name)
-            stored = _TokenFile()
-        return stored if stored.key else _TokenFile(key=secrets.token_hex(32))
-
-
-def _is_ours(path: Path, secret: bytes) -> bool:
-    return os.environ.get(VARIABLE) == "1" or is_made_here(path, secret)
 
 
 def _digest(key: bytes, secret: str) -> str:

@@ -134,11 +134,6 @@ LINES: list[tuple[Dialect, Any, list[Any]]] = [
         [CLAUDE_SPENT],
     ),
     (Claude(), {**claude({"type": "text", "text": "Inner."}), "parent_tool_use_id": "t1"}, []),
-    (
-        Claude(),
-        claude({"type": "tool_use", "name": "TodoWrite", "input": {"todos": [{"content": "x", "status": "pending"}]}}),
-        [("plan", [("x", "pending")])],
-    ),
     (Claude(), CLAUDE_END, [("spent", "run", 692, ("cost", 0.5)), ("denied", "Edit", "/p/a"), ("started", "u"), ("ended", "All done.")]),
     (Claude(), {"type": "result", "is_error": True, "terminal_reason": "aborted_tools"}, [("spent", "run", 0), ("interrupted",)]),
     (Claude(), RETRY, [("failed", "authentication_failed (401)", 401, ("is_hopeless", True))]),
@@ -151,11 +146,6 @@ LINES: list[tuple[Dialect, Any, list[Any]]] = [
         Codex(),
         {"type": "turn.completed", "usage": {"input_tokens": 400, "cached_input_tokens": 80, "output_tokens": 200}},
         [("spent", "session", 600), ("ended",)],
-    ),
-    (
-        Codex(),
-        codex("updated", type="todo_list", items=[{"text": "a", "completed": True}, {"text": "b"}]),
-        [("plan", [("a", "completed"), ("b", "pending")])],
     ),
     (Codex(), {"type": "turn.failed", "error": {"message": "Too big."}}, [("failed", "Too big.")]),
     (

@@ -8,9 +8,12 @@ import pytest
 from remit import AgentDefinition, Settings, load_settings
 from remit.agents.declarations import all_joined, declarations_of
 from remit.agents.definition import Kind
+from remit.agents.directory import Directory
+from remit.agents.model.model_agent import reachable
 from remit.agents.model_agents import OPERATIONS, is_reached, reach_of
 from remit.builtin import TARGETS, loader
 from remit.builtin.compose import SPEC
+from remit.core.agents import AgentSpec
 from remit.models.client import Models
 
 PROJECT = 'model = "openai:gpt-5"\n'
@@ -79,7 +82,15 @@ def test_profile_on_a_model_agent_inherits_its_model_and_at_most_its_tools(tmp_p
     executor = 'model = "ollama:small"\ntools = ["worker"]\ninstructions = "Be brief."\nrequests = 3\ntimeout = 9\neffects = ["network"]\n'
     toml = f'profiles_on = "cheap"\n[agents.cheap]\nkind = "model"\n{executor}'
     found = good(tmp_path, "tools: Read, Bash", toml=toml, folder=CLAUDE)
-    assert (found.kind, found.models, found.tools, found.runs_on) == (Kind.MODEL, ("ollama:small",), ("worker.read_file",), "cheap")
+    may_reach = reachable(found, Directory(lambda agent: agent))
+    assert [may_reach(AgentSpec(name=name)) for name in ("worker.read_file", "coder.execute_code")] == [True, False]
+    assert (found.kind, found.models, found.tools, found.runs_on) == (
+        Kind.MODEL,
+        ("ollama:small",),
+        ("worker.read_file", "coder.execute_code"),
+        "cheap",
+    )
+    assert found.within == ("worker",), "its tools are within those of its executor when it runs"
     assert (found.instructions, found.requests, found.spec.timeout_seconds) == ("Be brief.\n\nYou are P.", 3, 9)
     assert found.spec.effects == ("network",), "rules for its effects hold"
 
@@ -171,16 +182,14 @@ def test_output_schema_of_a_file_is_plain_json(tmp_path: Path) -> None:
     assert inline.spec.output_schema == {"required": ["n"], "properties": {"day": {"const": "2026-01-02"}}}, "plain JSON"
 
 
-def test_names_in_other_scripts_are_valid_and_confusable_ones_refused(tmp_path: Path) -> None:
+def test_names_in_other_scripts_are_valid(tmp_path: Path) -> None:
     names = ["\u00fcbersetzer", "u\u0308ber", "\u0447\u0438\u0442\u0430\u0442\u0435\u043b\u044c", "\u7ffb\u8a33\u8005-2"]
     (tmp_path / OWN).mkdir(parents=True)
     for name in names:
         (tmp_path / OWN / f"{name}.md").write_text("---\ndescription: It translates.\n---\nYou translate.\n")
-    for number, name in enumerate(["w\u043erker", "\uff57orker", "\U0001d430orker", "a" * 200]):
-        (tmp_path / OWN / f"x{number}.md").write_text(f"---\nname: {name}\n---\nYou lie.\n")
     definitions, problems = all_joined(declarations_of(tmp_path, load_settings(tmp_path, environ={})))
     assert {one.name for one in definitions} == {unicodedata.normalize("NFC", name) for name in names}
-    assert [f"x{number}.md: " in problem for number, problem in enumerate(sorted(problems))] == [True] * 4
+    assert problems == []
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 
 from remit import AgentDefinition, load_settings
-from remit.agents.declarations import declarations_of
 from remit.agents.directory import Directory
 from remit.agents.profiles import definition_for
 from remit.agents.python_files import describe_project
-from remit.agents.role_bindings import binding_problems, role_info, role_infos
+from remit.agents.role_bindings import role_info, role_infos
 from remit.agents.roles import BUILT_INS, FOLDER, declared_role, file_of
 from remit.core.agents import ROLES, is_built_in, is_role
 
@@ -153,10 +152,3 @@ def test_executor_of_a_role_gets_its_instructions_and_requirements(tmp_path: Pat
     assert "You write the plan" in definition.instructions
     assert definition.spec.requires_artifacts
     assert file_of("planner").read_text().startswith("---\n")
-
-
-def test_cyclic_roles_are_reported(tmp_path: Path) -> None:
-    (tmp_path / "remit.toml").write_text('[roles]\nimplementer = "task-executor"\ntask-executor = "implementer"\n')
-    problems = list(binding_problems(declarations_of(tmp_path, load_settings(tmp_path)), ()))
-    assert len(problems) == 2
-    assert all("cannot carry it out: name a coding agent" in problem for problem in problems)

@@ -9,7 +9,7 @@ import json
 import re
 import shutil
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from remit.agents.command import (
 from remit.agents.definition import NO_SIGNAL, Definition, Kind, checked_task
 from remit.agents.process.command_process import CommandProcess, Program, ProgramStarter
 from remit.agents.prompt import first_prompt, hand_in_prompt
-from remit.agents.transcript import OVER, Tail, ToolCalls, Words, find_return, tell_plan
+from remit.agents.transcript import OVER, Tail, ToolCalls, Words, find_return
 from remit.core.agents import AgentSpec, Answers
 from remit.core.context import Context
 from remit.core.errors import AgentCrashed, Failed, RemitError, Stopped, Unavailable
@@ -188,10 +188,6 @@ class Listener:
             self._tools.end(call_id, status, kind=name, title=detail, why=why)
         else:
             self._tools.begin(call_id, name, detail)
-
-    def plan(self, steps: Sequence[tuple[str, str]]) -> None:
-        """The steps with their status."""
-        tell_plan(self._ctx, steps)
 
     def spent(
         self, scope: Scope, tokens: int, *, cost: float = 0.0, key: str = "", model: str = "", used: TokenUsage | None = None

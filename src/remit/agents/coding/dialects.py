@@ -151,7 +151,7 @@ _OPENCODE: Mapping[str, tuple[str, ...]] = {
     **{name: (name,) for name in ("bash", "glob", "grep", "webfetch", "websearch", "task", "todowrite", "skill")},
 }
 """OpenCode's permissions for each kind, and for tools of other vendors."""
-FREE = ("read", "glob", "grep", "list", "todowrite", "todoread", "skill")
+_FREE = ("read", "glob", "grep", "list", "todowrite", "todoread", "skill")
 """Tools that opencode uses without asking; they change nothing."""
 _CHANGING = frozenset({"edit", "delete", "move", "execute", "bash", "write", "multiedit", "notebookedit", "patch"})
 
@@ -174,7 +174,7 @@ def for_claude(allow: Sequence[str]) -> list[str]:
 
 def for_opencode(allow: Sequence[str], scratch_pattern: str) -> dict[str, object]:
     """The table `permission` of its configuration: the last matching rule decides."""
-    table: dict[str, object] = {"*": "deny", **dict.fromkeys(FREE, "allow")}
+    table: dict[str, object] = {"*": "deny", **dict.fromkeys(_FREE, "allow")}
     table["external_directory"] = {"*": "deny", scratch_pattern: "allow"}
     for name, uses in map(tool_and_uses, allow):
         for tool in _OPENCODE.get(name.lower(), (name,)):
@@ -305,8 +305,6 @@ class Claude(Dialect):
             tool, given = text_of(block.get("name")), block.get("input")
             if block.get("type") == "text" and is_own:
                 to.said(text_of(block.get("text")))
-            elif block.get("type") == "tool_use" and tool == "TodoWrite":
-                to.plan(_steps(mapping_of(given).get("todos")))
             elif block.get("type") == "tool_use":
                 to.tool(tool, detail_of(given), "pending", call_id=text_of(block.get("id")))
 
@@ -327,10 +325,6 @@ class Claude(Dialect):
             to.failed(_fault(line), status_of(line.get("api_error_status")))
         else:
             to.ended(text_of(line.get("result")))
-
-
-def _steps(value: Any) -> list[tuple[str, str]]:
-    return [(text_of(step.get("content")), text_of(step.get("status"))) for step in items_of(value)]
 
 
 def _content(content: Any) -> str:
@@ -445,8 +439,7 @@ class Codex(Dialect):
                 if is_over:
                     to.said(text_of(item.get("text")))
             case "todo_list":
-                steps = items_of(item.get("items"))
-                to.plan([(text_of(step.get("text")), "completed" if step.get("completed") else "pending") for step in steps])
+                pass
             case "error":
                 to.note(f"Codex: {text_of(item.get('message'))}")
             case "reasoning":
@@ -537,14 +530,13 @@ TOOL_MILLISECONDS = 120_000
 """Remit's server answers within a minute, at least with a handle."""
 CONTAINED_TOOL_MILLISECONDS = 3_600_000
 """In a container it answers when it is done: a later query is not possible there."""
-HYGIENE = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1"}
-NEVER_PASSED = ("OPENCODE", "OPENCODE_PID", "OPENCODE_CALLER", "OPENCODE_SERVER_*", "OPENCODE_CLIENT", "OPENCODE_RUN_ID")
+_OPENCODE_HYGIENE = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1"}
 
 
 class OpenCode(Dialect):
     vendor = "opencode"
     variables = ("OPENCODE_*", "OPENAI_*", "ANTHROPIC_*", *NETWORK_VARIABLES)
-    never_passed = NEVER_PASSED
+    never_passed = ("OPENCODE", "OPENCODE_PID", "OPENCODE_CALLER", "OPENCODE_SERVER_*", "OPENCODE_CLIENT", "OPENCODE_RUN_ID")
     hand_in_seconds = 8.0
 
     def command_line(self, turn: Turn) -> CommandLine:
@@ -559,7 +551,9 @@ class OpenCode(Dialect):
             agent = f"remit-{turn.delegation_id.replace('_', '-')}"  # a name that no file can contain beforehand
             argv += ["--agent", agent]
         permission = for_opencode(definition.allow, f"{turn.scratch}/**")
-        more: dict[str, Any] = {"permission": permission}
+        # The permissions of the running agent override general ones.
+        settings = {"mode": "primary", "permission": permission}
+        config: dict[str, Any] = {"autoupdate": False, "share": "disabled", "agent": {agent: settings}, "permission": permission}
         if definition.delegates:
             permission[f"{MCP_SERVER_NAME}_*"] = "allow"
             server = {
@@ -569,9 +563,8 @@ class OpenCode(Dialect):
                 "enabled": True,
                 "timeout": CONTAINED_TOOL_MILLISECONDS if turn.is_contained else TOOL_MILLISECONDS,
             }
-            more["mcp"] = {MCP_SERVER_NAME: server}
-        config = config_of(agent, permission, **more)
-        return [*argv, *definition.options], {**HYGIENE, **turn.environment, CONTENT: json.dumps(config)}
+            config["mcp"] = {MCP_SERVER_NAME: server}
+        return [*argv, *definition.options], {**_OPENCODE_HYGIENE, **turn.environment, CONTENT: json.dumps(config)}
 
     def read(self, line: Mapping[str, Any], to: "Listener") -> None:
         if session := text_of(line.get("sessionID")):
@@ -598,20 +591,13 @@ class OpenCode(Dialect):
 def _opencode_tool(part: Mapping[str, Any], to: "Listener") -> None:
     tool, state = text_of(part.get("tool")), mapping_of(part.get("state"))
     given, call_id, error = mapping_of(state.get("input")), text_of(part.get("callID")), text_of(state.get("error"))
-    if tool == "todowrite" and state.get("status") == "completed":
-        to.plan(_steps(given.get("todos")))
-    elif tool == "invalid":  # an unknown tool, which it reports for a denied one
+    if tool == "invalid":  # an unknown tool, which it reports for a denied one
         to.denied(text_of(given.get("tool")), detail_of(given.get("error")), call_id=call_id)
     elif "rejected permission" in error or "prevents you from using" in error:
         to.denied(tool, detail_of(given), call_id=call_id)
     else:
         status = "failed" if state.get("status") == "error" else text_of(state.get("status"))
         to.tool(tool, detail_of(given), status, call_id=call_id, why=detail_of(error))
-
-
-def config_of(agent: str, allowed: Mapping[str, object], **more: Any) -> dict[str, Any]:
-    """The settings of a run, beside the user's files: the permissions of the running agent override general ones."""
-    return {"autoupdate": False, "share": "disabled", "agent": {agent: {"mode": "primary", "permission": allowed}}, **more}
 
 
 def _agent_named(options: Sequence[str]) -> str:

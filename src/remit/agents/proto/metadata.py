@@ -10,8 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from remit.core.errors import Misused
 
-AUTHORIZATION = "authorization"
-"""`Bearer TOKEN`."""
 TRACEPARENT = "traceparent"
 CODE = "remit-code"
 """In the trailers of a refused call: the error code."""
