@@ -20,7 +20,6 @@ from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Failed, Misused, Refused, Unavailable
 from remit.core.ids import is_session_id
 from remit.core.jsonable import clean_text
-from remit.core.model_messages import Choice
 from remit.core.record import Record
 from remit.core.settings import Settings
 from remit.models.client import Models
@@ -114,7 +113,10 @@ class Assistant:
             allows=host.trust.allows_content,
         )
         kept = Conversations(ctx.root, await self._holder(ctx.session_id))
-        conversation = await off_loop(_open_conversation, kept, message, named, choice)  # a long one takes a while to read
+        if named is None or not named.strip():
+            conversation = await off_loop(lambda: kept.new(message, model=", ".join(choice.names)))
+        else:
+            conversation = await off_loop(kept.open, named)  # a long one takes a while to read
         with conversation.writing():
             for notice in conversation.notices:
                 ctx.progress(notice)
@@ -207,11 +209,6 @@ class Assistant:
                 above = (await self._describe(above)).parent_id
             return above is not None
         return False
-
-
-def _open_conversation(kept: Conversations, message: str, named: str | None, choice: Choice) -> Conversation:
-    is_new = named is None or not named.strip()
-    return kept.new(message, model=", ".join(choice.names)) if is_new else kept.open(named or "")
 
 
 def _load(targets: Sequence[str]) -> None:
