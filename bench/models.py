@@ -19,7 +19,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
 from bench.figures import Figure, median, microseconds, percentile
 from bench.sizes import Sizes
-from remit import Remit, Toolbox, agent
+from remit import DelegateTool, Remit, agent
 
 TARGET_SECONDS = 0.001
 _WARM = 3
@@ -36,10 +36,10 @@ async def delegate(target: str, parameters: dict[str, Any]) -> str:
     return '{"success":true}'
 
 
-def _through(toolbox: Toolbox) -> Callable[[str, dict[str, Any]], Awaitable[str]]:
+def _through(tool: DelegateTool) -> Callable[[str, dict[str, Any]], Awaitable[str]]:
     async def delegate(target: str, parameters: dict[str, Any]) -> str:
         """The same by the delegate tool."""
-        return await toolbox.call("delegate", {"target": target, "parameters": parameters})
+        return (await tool.call({"target": target, "parameters": parameters})).to_json()
 
     return delegate
 
@@ -49,7 +49,7 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
         async with Remit.open(folder, agents=[noop]) as remit:
             callers = {
                 "floor": Caller(FunctionToolset([delegate]), sizes.model_calls),
-                "remit": Caller(FunctionToolset([_through(Toolbox(remit))]), sizes.model_calls),
+                "remit": Caller(FunctionToolset([_through(DelegateTool(remit))]), sizes.model_calls),
             }
             taken = await _in_turns(callers, sizes)
     added = median([one - least for one, least in zip(taken["remit"], taken["floor"], strict=True)])

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from remit.runtime import engine_kit
     from remit.runtime.engine import Engine, EngineConfig
     from remit.runtime.telemetry.logs import set_up_logs
-    from remit.runtime.tool.delegate_tool import DelegateTool, Toolbox
+    from remit.runtime.tool.delegate_tool import DelegateTool
     from remit.runtime.validate import check_return
     from remit.server.client import Client, discover
     from remit.stores import MemoryStore, SqliteStore
@@ -89,7 +89,7 @@ __all__ = [
     "ParallelOptions", "PolicyRequest", "Priority", "Record", "RecordDelegation", "Refused", "Remit", "RemitError", "RemitPlugin",
     "Request", "Return", "ReviewRequest", "SaveCheckpoint",
     "Settings", "SettleDelegation", "SqliteStore", "StartDelegation", "State", "Status", "StopReason", "Stopped", "Store", "Task",
-    "TaskArtifact", "TaskContext", "TaskPriority", "TaskState", "TaskStatus", "TimeLimits", "Toolbox", "Unavailable", "Write",
+    "TaskArtifact", "TaskContext", "TaskPriority", "TaskState", "TaskStatus", "TimeLimits", "Unavailable", "Write",
     "WriteResult", "abandon_tasks", "add_task", "agent", "archive_tasks", "ask", "best", "bind_command", "call", "check_return",
     "discover", "divide_task", "each", "engine_kit", "errors_to_task", "find_command", "first", "implement_parallel", "implement_task",
     "import_board", "load_settings", "new_session_id", "parallel", "plan_task",
@@ -141,7 +141,7 @@ _PUBLIC = {
     "remit.runtime.telemetry.logs": "set_up_logs",
     "remit.core.delegate_requests": "DelegateError",
     "remit.core.delegate_results": "DelegateResult Chunk TaskState",
-    "remit.runtime.tool.delegate_tool": "DelegateTool Toolbox",
+    "remit.runtime.tool.delegate_tool": "DelegateTool",
     "remit.runtime.validate": "check_return",
     "remit.server.client": "Client discover",
     "remit.stores": "MemoryStore SqliteStore",

@@ -35,7 +35,7 @@ WRITE = "for n in range(12): open(f'{n}', 'wb').write(bytes(8 << 20))\nimport ti
 )
 async def test_hidden_files_count_against_the_disk_limit(hiding: str, stack: str, box_parent: Path) -> None:
     ran, _, stderr = await sandboxed(hiding + WRITE, stack, limits=Limits(seconds=20, disk_bytes=32 * MEBIBYTE))
-    assert ran.ended.killed_by == "disk", stderr
+    assert ran.killed_by == "disk", stderr
     assert os.listdir(box_parent) == []
 
 
@@ -57,8 +57,8 @@ async def test_files_are_returned_when_code_exits_at_the_output_limit(stack: str
     code = "import os, time\nopen('f', 'w').write('x')\nos.write(1, b'y' * 59000)\ntime.sleep(0.1)\nos.write(1, b'y' * 60000)\nos.write(1, b'y' * 50000)\nos._exit(0)"
     for _ in range(4):
         ran, _, _ = await sandboxed(code, stack, limits=Limits(seconds=20, output_bytes=10_000))
-        assert [left.name for left in ran.ended.files] == ["f"]
-        assert (ran.ended.exit_code, ran.ended.killed_by) in ((0, ""), (None, "output"))
+        assert [left.name for left in ran.files] == ["f"]
+        assert (ran.exit_code, ran.killed_by) in ((0, ""), (None, "output"))
 
 
 @each_stack
@@ -118,7 +118,7 @@ async def test_external_kill_is_not_reported_as_a_limit(stack: str, tmp_path: Pa
         if pid in descendants(os.getpid()) and pid not in processes_marked("--die-with-parent")
     ]
     os.kill(keeper, 9)
-    ended = (await work).ended
+    ended = await work
     assert (ended.exit_code, ended.signal, ended.killed_by) == (None, 9, "")
     while processes_marked(mark):  # noqa: ASYNC110 - waits for other processes
         await asyncio.sleep(0.02)

@@ -20,14 +20,14 @@ each_stack = pytest.mark.parametrize("stack", STACKS)
 async def test_fork_bomb_ends_at_the_process_limit(stack: str) -> None:
     code = "import os\nfor _ in range(12):\n    try: os.fork()\n    except OSError: pass\nimport time\ntime.sleep(0.4)\n"
     ran, _, _ = await sandboxed(code, stack, limits=Limits(seconds=10, processes=16))
-    assert "processes" in ran.ended.hits
+    assert "processes" in ran.hits
 
 
 @each_stack
 async def test_endless_shell_fork_bomb_ends_at_the_time_limit(stack: str) -> None:
     began = time.monotonic()
     ran, _, _ = await sandboxed("f() { f | f & f; }; f", stack, language="shell", limits=Limits(seconds=1, processes=24))
-    assert ran.ended.killed_by in ("time", "") or ran.ended.signal
+    assert ran.killed_by in ("time", "") or ran.signal
     assert time.monotonic() - began < allowed(30)
 
 
@@ -35,14 +35,14 @@ async def test_endless_shell_fork_bomb_ends_at_the_time_limit(stack: str) -> Non
 async def test_memory_limit_applies_to_the_sum_of_processes(stack: str) -> None:
     code = "import os, time\nfor _ in range(6):\n    if os.fork() == 0:\n        x = bytearray(os.urandom(1 << 20) * 60)\n        time.sleep(9)\ntime.sleep(9)\n"
     ran, _, _ = await sandboxed(code, stack, limits=Limits(seconds=10, memory_bytes=160 * MEBIBYTE))
-    assert ran.ended.killed_by == "memory"
+    assert ran.killed_by == "memory"
 
 
 @each_stack
 async def test_memory_shared_by_processes_is_counted_once(stack: str) -> None:
     code = "import os, time\nx = bytearray(os.urandom(1 << 20) * 60)\nfor _ in range(6):\n    if os.fork() == 0:\n        time.sleep(0.4)\n        os._exit(0)\ntime.sleep(0.5)\n"
     ran, _, _ = await sandboxed(code, stack, limits=Limits(seconds=10, memory_bytes=160 * MEBIBYTE))
-    assert ran.ended.exit_code == 0
+    assert ran.exit_code == 0
 
 
 @each_stack
@@ -64,7 +64,7 @@ for _ in range(8):
 time.sleep(9)
 """
     ran, _, _ = await sandboxed(code, stack, limits=Limits(seconds=10, memory_bytes=160 * MEBIBYTE))
-    assert ran.ended.killed_by == "memory"
+    assert ran.killed_by == "memory"
 
 
 @each_stack
@@ -75,7 +75,7 @@ async def test_disk_limit_applies_to_the_sum_of_files(stack: str) -> None:
     ran, _, stderr = await sandboxed(
         code.replace("STACK", str(stack == "bubblewrap")), stack, limits=Limits(seconds=10, disk_bytes=16 * MEBIBYTE)
     )
-    assert "No space left" in stderr or ran.ended.killed_by == "disk"
+    assert "No space left" in stderr or ran.killed_by == "disk"
 
 
 @each_stack
@@ -83,20 +83,20 @@ async def test_number_of_empty_files_is_limited(stack: str) -> None:
     ran, _, _ = await sandboxed(
         "n = 0\nwhile True:\n    n += 1\n    open(f'f{n}', 'w').close()\n", stack, limits=Limits(seconds=20, files=2000)
     )
-    assert ran.ended.killed_by == "disk"
+    assert ran.killed_by == "disk"
 
 
 @each_stack
 async def test_deleted_open_file_counts_against_the_disk_limit(stack: str) -> None:
     code = "import os, time\nfiles = []\nfor n in range(8):\n    file = open('x', 'wb', buffering=0); os.unlink('x'); file.write(bytes(8 << 20)); files.append(file)\ntime.sleep(9)\n"
     ran, _, stderr = await sandboxed(code, stack, limits=Limits(seconds=10, disk_bytes=32 * MEBIBYTE))
-    assert ran.ended.killed_by == "disk" or "No space left" in stderr
+    assert ran.killed_by == "disk" or "No space left" in stderr
 
 
 @each_stack
 async def test_output_flood_is_truncated_and_the_code_is_killed(stack: str) -> None:
     ran, stdout, _ = await sandboxed("while True: print('y' * 1000)", stack, limits=Limits(seconds=20, output_bytes=10_000))
-    assert ran.ended.killed_by == "output"
+    assert ran.killed_by == "output"
     assert ran.is_cut
     assert len(stdout) == 10_000
 
@@ -116,7 +116,7 @@ subprocess.Popen(["nohup", "setsid", "sleep", "{mark}"])
 print("started")
 """
     ran, stdout, _ = await sandboxed(code, stack)
-    assert (ran.ended.exit_code, stdout) == (0, "started\n")
+    assert (ran.exit_code, stdout) == (0, "started\n")
     assert processes_marked(mark) == []
 
 
@@ -163,11 +163,11 @@ open("folder/good.txt", "w").write("good"); open("bad\\nname", "w").write("x"); 
 os.link("folder/good.txt", "again.txt"); open("locked", "w").write("x"); os.chmod("locked", 0)
 """
     ran, _, stderr = await sandboxed(code, stack, out=tmp_path / "out")
-    assert (ran.ended.exit_code, stderr) == (0, "")
+    assert (ran.exit_code, stderr) == (0, "")
     brought = {path.relative_to(tmp_path / "out").as_posix(): path for path in (tmp_path / "out").rglob("*") if not path.is_dir()}
     assert set(brought) - {"locked"} == {"folder/good.txt", "again.txt"}
     assert all(not path.is_symlink() and path.stat().st_nlink == 1 for path in brought.values())
-    assert ran.ended.left_there >= 3
+    assert ran.left_there >= 3
 
 
 async def test_code_is_refused_without_an_available_sandbox() -> None:

@@ -146,37 +146,21 @@ class Shell:
             return 0, ""
         if re.match(r"[A-Z_]+=", command):
             self.variables.append(command)
-        if re.search(r"remit .* (\||&&) |\| remit ", command):
-            return self.run_each(command)
         return self.run_one(command)
 
-    def run_each(self, command: str) -> tuple[int, str]:
-        """A pipeline, or commands joined by `&&`."""
-        code, output = 0, ""
-        for operator, one in re.findall(r"(^|\| | && )(.+?)(?= \| | && |$)", command.partition(" #")[0]):
-            code, output = self.run_one(one.strip(), stdin=output if operator.strip() == "|" else "")
-            if code:
-                break
-        return code, output
-
-    def run_one(self, command: str, stdin: str = "") -> tuple[int, str]:
-        message = simple_commands(command)
-        if (
-            len(message) == 1
-            and message[0][0] == "remit"
-            and message[0][1] != "mcp"
-            and not re.search(r"[$`<>]", command.partition(" #")[0])
-        ):
-            model = {"REMIT_MODEL": "scripted"} if message[0][1] in ("ask", "chat") else {}
-            done = cli.run(*message[0][1:], cwd=self.folder, env=self.environment | model, stdin=stdin)
+    def run_one(self, command: str) -> tuple[int, str]:
+        first, *others = simple_commands(command)
+        model = {"REMIT_MODEL": "scripted"} if "remit ask" in command else {}
+        if not others and first[0] == "remit" and first[1] != "mcp" and not re.search(r"[$`<>]", command.partition(" #")[0]):
+            done = cli.run(*first[1:], cwd=self.folder, env=self.environment | model)
             return done.code, done.stdout or done.stderr
-        return self.bash(command, stdin)
+        return self.bash(command, self.environment | model)
 
-    def bash(self, command: str, stdin: str = "") -> tuple[int, str]:
+    def bash(self, command: str, environment: dict[str, str]) -> tuple[int, str]:
         place = Path(self.environment["HOME"], "folder")
         script = "\n".join([*self.variables, command, "code=$?", f"pwd > {shlex.quote(str(place))}", "exit $code"])
-        streams: dict[str, Any] = {"input": stdin, "capture_output": True, "text": True}
-        done = subprocess.run(["bash", "-c", script], cwd=self.folder, env=self.environment, timeout=100, check=False, **streams)
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+        done = subprocess.run(["bash", "-c", script], cwd=self.folder, env=environment, timeout=100, check=False, **streams)
         if place.exists():
             self.folder = Path(place.read_text().strip())
             place.unlink()

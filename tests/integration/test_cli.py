@@ -4,7 +4,8 @@ import ctypes
 import json
 import os
 import re
-import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -231,7 +232,7 @@ def test_project_that_cannot_be_written_can_be_inspected(tmp_path: Path, left: t
     make_project(tmp_path)
     assert remit(tmp_path, "delegate", "echo", "text=x").returncode == 0
     if left:
-        leave_log(tmp_path / ".remit" / "remit.db", left)
+        leave_log(tmp_path, left)
     everything = [tmp_path, *(path for path in tmp_path.rglob("*") if not path.is_symlink())]
     for path in everything:
         path.chmod(0o555 if path.is_dir() else 0o444)
@@ -247,16 +248,24 @@ def test_project_that_cannot_be_written_can_be_inspected(tmp_path: Path, left: t
             path.chmod(0o755)
 
 
-def leave_log(database: Path, kept: tuple[str, ...]) -> None:
-    """The database as a killed process leaves it: the newest rows are only in the write-ahead log."""
-    connection = sqlite3.connect(database)
-    connection.execute("PRAGMA wal_autocheckpoint=0")
-    connection.execute("UPDATE delegations SET agent='later'")
-    connection.commit()
-    saved = {tail: Path(f"{database}{tail}").read_bytes() for tail in ("", *kept)}
-    connection.close()
-    for tail, data in saved.items():
-        Path(f"{database}{tail}").write_bytes(data)
+DIES = """
+import asyncio, os, sys
+from remit import Remit
+
+async def main():
+    async with Remit.open(sys.argv[1], trust=True) as remit:
+        await remit.delegate("echo", text="later")
+        os._exit(0)
+
+asyncio.run(main())
+"""
+
+
+def leave_log(project: Path, kept: tuple[str, ...]) -> None:
+    """The database as a killed process leaves it: the newest row is only in the write-ahead log."""
+    subprocess.run([sys.executable, "-c", DIES, str(project)], check=True, timeout=60)
+    for tail in {"-wal", "-shm"} - set(kept):
+        (project / ".remit" / f"remit.db{tail}").unlink()
 
 
 @pytest.mark.parametrize(

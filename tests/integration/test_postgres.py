@@ -356,11 +356,3 @@ def test_invalid_address_is_refused_with_advice(url: str, said: str, tmp_path: P
     if "password" in said:
         refused = cli.run("store", "copy", "--to", url, cwd=tmp_path)
         assert (refused.code, "secret" in refused.stderr) == (2, False)
-
-
-def test_unapproved_project_does_not_connect_to_its_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("REMIT_TRUST")
-    (tmp_path / "remit.toml").write_text('[store]\nurl = "postgresql://127.0.0.1:1/shop"\n')
-    done = cli.run("delegate", "worker.list_files", cwd=tmp_path)
-    assert done.code == 0
-    assert "Not approved: settings" in done.stderr

@@ -17,13 +17,6 @@ async def waits(ctx: Context) -> str:
     return (await ctx.delegate("sleeps-in-a-process")).summary
 
 
-@agent("spends")
-async def spends(ctx: Context) -> str:
-    ctx.spend(tokens=30, cost=0.5)
-    ctx.spend(tokens=12)
-    return "Spent."
-
-
 async def until_live(remit: Remit, count: int) -> None:
     """Wait until this many delegations are live."""
     async with asyncio.timeout(30.0):

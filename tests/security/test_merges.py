@@ -73,33 +73,11 @@ async def test_work_with_protected_files_is_not_merged(tmp_path: Path, merge: An
     assert (root / "pyproject.toml").read_text() == '[project]\nname = "x"\n'
     assert git(root, "status", "--porcelain", "--", ":!.remit") == ""
     assert "the policy does not allow its agent to write" in done.errors[0].message
-    assert ".claude/settings.json" in done.errors[0].message
+    assert all(path in done.errors[0].message for path in [*HOSTILE, ".vscode", "old/.envrc"]), "also a link and a deletion"
+    assert "a.py" not in done.errors[0].message.replace("'", "")
     assert f"remit workspaces {done.session_id} --merge --protected" in done.next_steps
     assert "command" in git(root, "show", f"remit/{done.session_id}:remit.toml")
     assert "command" not in git(root, "log", "-p", "main", "--", *HOSTILE)
-
-
-@pytest.mark.parametrize("path", [*HOSTILE, ".vscode", "old/.envrc"])
-async def test_each_protected_file_prevents_a_merge(tmp_path: Path, path: str) -> None:
-    root = new_project(tmp_path)
-
-    @agent("one", workspace="worktree", merge=True)
-    async def one(ctx: Context) -> str:
-        target = ctx.workspace / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if path == ".vscode":
-            target.symlink_to("old")
-        elif path == "old/.envrc":
-            target.unlink()
-        else:
-            target.write_text(HOSTILE[path])
-        git(ctx.workspace, "add", "--all", "--force")
-        return "done"
-
-    async with Remit.open(root, agents=[one]) as remit:
-        done = await remit.delegate("one")
-    assert (done.status, f"({path})" in done.errors[0].message) == ("partial", True)
-    assert git(root, "log", "--format=%s").strip() == "begun"
 
 
 async def test_protected_files_are_merged_only_with_an_explicit_option(tmp_path: Path) -> None:

@@ -122,12 +122,12 @@ async def try_all(facts: dict[str, Any]) -> dict[str, dict[str, str]]:
             files = {name: text.encode() for name, text in attempt.files.items()}
             given = {"language": attempt.language, "files": files, "hidden": (Path(facts["project"]),)}
             ran, stdout, stderr = await sandboxed(filled(attempt, facts), stack, **given)
-        return {attempt.name: f"{stdout}\n{stderr}\n{ran.ended}"}
+        return {attempt.name: f"{stdout}\n{stderr}\n{ran}"}
 
     async def batch(stack: str) -> dict[str, str]:
         async with at_once:
             ran, stdout, stderr = await sandboxed(batched(facts), stack, hidden=(Path(facts["project"]),))
-        assert ran.ended.exit_code == 0, f"{stdout}\n{stderr}\n{ran.ended}"
+        assert ran.exit_code == 0, f"{stdout}\n{stderr}\n{ran}"
         return said_in(stdout)
 
     found: dict[str, dict[str, str]] = {}

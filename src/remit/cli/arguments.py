@@ -34,8 +34,6 @@ DryRun = Annotated[bool, Option("--dry-run", help="Say what would be done; chang
 Session = Annotated[str, Argument(metavar="SESSION", help="A session id, the beginning or end of one, or `last`.", autocompletion=sessions)]
 
 
-OPTIONS = ("accept", "budget", "cache", "idle", "key", "priority", "resume", "timeout")
-"""Options of `remit delegate` that people write as parameters, because the Python API passes both as keywords."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_000}
 _SPAN = r"(\d+(?:\.\d+)?|\.\d+)\s*([smhdwy]?)"
 _COMMA = r",(?![^{}]{0,200}})"
@@ -62,8 +60,6 @@ def pairs(given: Sequence[str], schema: Mapping[str, Any] | None = None) -> dict
             name = "task"
             if "task" not in properties:
                 raise _no_pair(pair, schema)
-        elif schema is not None and name in OPTIONS and name not in properties:
-            raise Misused(f"{name} is an option, not a parameter of this agent.", advice=f"Write --{name} {shlex.quote(value[:100])}")
         elif _is_list(properties.get(name)):
             items, before = _items(value), found.get(name)
             found[name] = [*before, *items] if isinstance(before, list) and isinstance(items, list) else items
@@ -83,15 +79,11 @@ def is_bare(pair: str) -> bool:
 
 def _no_pair(pair: str, schema: Mapping[str, Any] | None) -> Misused:
     """The error for an invalid pair, with an example that this agent accepts."""
-    properties = (schema or {}).get("properties", {})
-    if schema is None:
-        advice = "Write e.g. path=README.md count=3 'tags=[\"a\"]'."
-    elif not properties:
-        advice = "This agent takes no parameters."
-    else:
-        name = next(iter([*schema.get("required", ()), *properties]))
-        advice = f"Write {name}={shlex.quote(pair[:100]) if _is_text(properties.get(name)) else '…'}"
-    return Misused(f"{pair[:100]!r} is not of the form name=value.", advice=advice)
+    names = [*(schema or {}).get("required", ()), *(schema or {}).get("properties", {})]
+    advice = "Write e.g. path=README.md count=3 'tags=[\"a\"]'." if schema is None else "This agent takes no parameters."
+    return Misused(
+        f"{pair[:100]!r} is not of the form name=value.", advice=f"Write {names[0]}={shlex.quote(pair[:100])}" if names else advice
+    )
 
 
 def _is_text(schema: Any) -> bool:
@@ -164,12 +156,11 @@ def budget(given: Sequence[str]) -> "Limits | None":
     limits: dict[str, Any] = {}
     for pair in given:
         kind, _, text = pair.partition("=")
+        value, is_amount = _parsed(text), kind in ("cost", "seconds")
         if kind not in kinds:
             raise Misused(f"There is no budget of {kind!r}.", advice=f"--budget takes KIND=LIMIT, with KIND one of {', '.join(kinds)}.")
-        value = _parsed(text)
-        is_number = isinstance(value, int | float if kind in ("cost", "seconds") else int) and not isinstance(value, bool)
-        if not is_number or not 0 <= value < float("inf"):
-            what = "number" if kind in ("cost", "seconds") else "whole number"
+        if type(value) not in ((int, float) if is_amount else (int,)) or not 0 <= value < float("inf"):
+            what = "number" if is_amount else "whole number"
             raise Misused(f"--budget {kind} must be a {what} of at least 0, not {text!r}.", advice=f"Write e.g. --budget {kind}=10.")
         limits[kind] = value
     return Limits(**limits) if limits else None

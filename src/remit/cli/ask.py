@@ -16,9 +16,9 @@ from remit.builtin.assistant.conversations import Conversations, export_text
 from remit.builtin.assistant.stream import PAUSE, message_parameters
 from remit.cli import arguments
 from remit.cli.arguments import Timeout
-from remit.cli.events import SpendingTotal, Watch, spent_by
+from remit.cli.events import Show, SpendingTotal, Watch, spent_by
 from remit.cli.exits import Exit, exit_of_return
-from remit.cli.live import INTERRUPTS, Lines, Show, await_result, report_dead_work
+from remit.cli.live import INTERRUPTS, Lines, await_result, report_dead_work
 from remit.cli.project import Project
 from remit.cli.render import (
     MARKS,

@@ -1,7 +1,7 @@
 """Events as text, the latest text of each delegation as read from the store, and the spending of a tree."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from remit.cli.render import count, json_text, money, one_line, spent
 from remit.core.events import Event, EventKind
@@ -112,6 +112,19 @@ class Watch:
             text = event_text(event)
             if text and event.kind not in (EventKind.STEP, EventKind.SPENT):
                 self.words[event.session_id] = Word(text=text, fraction=event.body.get("fraction"))
+
+
+class Show:
+    """Shows the progress of delegations; this one shows nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        return None
+
+    def show(self, records: list[Record], watch: Watch, events: list[Event]) -> None:
+        return None
 
 
 class SpendingTotal(NamedTuple):

@@ -9,9 +9,9 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from remit.cli.events import Watch, event_text, gist_of
+from remit.cli.events import Show, Watch, event_text, gist_of
 from remit.cli.render import count, duration, one_line, say_aside, short
 from remit.core.errors import RemitError
 from remit.core.events import Event, EventKind
@@ -31,19 +31,6 @@ STUCK_WORDS = {None: "", Stuck.GONE: GONE, Stuck.LATE: "past its deadline", Stuc
 REFRESH_SECONDS = 0.1
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 T = TypeVar("T")
-
-
-class Show:
-    """Shows the progress of delegations; this one shows nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        return None
-
-    def show(self, records: list[Record], watch: Watch, events: list[Event]) -> None:
-        return None
 
 
 class Lines(Show):

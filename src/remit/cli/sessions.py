@@ -13,7 +13,6 @@ from rich.live import Live
 from rich.text import Text
 from typer import Argument, Option
 
-from remit.app import Remit
 from remit.cli.arguments import Session, parse_time, read_input
 from remit.cli.events import LOOK_SECONDS, SpendingTotal, Watch, event_text, gist_of, spent_by
 from remit.cli.exits import Exit, exit_of_return, exit_of_state
@@ -435,28 +434,21 @@ def recover(project: Project) -> Exit:
 
 async def _recover(project: Project) -> Exit:
     async with project.open(recover=True) as remit:
-        if not project.as_json:
-            await _print_recovered(remit)
         found = remit.recovered
+        lines = [f"{count(len(found.owners), 'dead process')} found; {count(found.killed, 'process')} they left behind killed."]
+        for label, sessions in (("settled", found.settled), ("resumed", found.resumed)):
+            records = [await remit.describe(one) for one in sessions]
+            lines += [
+                f"{label}  {one.session_id}  {one.agent}  {one.state}  {one_line(gist_of(one.result), 160) if one.result else ''}"
+                for one in records
+            ]
+        if not project.as_json:
+            say("Nothing to recover: no dead process left work behind." if found.is_empty else "\n".join(lines))
         returns = await wait_for_resumed(remit, found.resumed, as_json=project.as_json)
         if project.as_json:
-            settled = [record_document(await remit.describe(one)) for one in found.settled]
-            resumed = [record_document(await remit.describe(one)) for one in found.resumed]
-            say_json({"dead_processes": found.owners, "settled": settled, "resumed": resumed, "killed_processes": found.killed})
+            ended = {name: [record_document(await remit.describe(one)) for one in getattr(found, name)] for name in ("settled", "resumed")}
+            say_json({"dead_processes": found.owners, **ended, "killed_processes": found.killed})
         return Exit.OK if all(result.ok for result in returns) else Exit.PARTIAL
-
-
-async def _print_recovered(remit: Remit) -> None:
-    found = remit.recovered
-    if found.is_empty:
-        say("Nothing to recover: no dead process left work behind.")
-        return
-    say(f"{count(len(found.owners), 'dead process')} found; {count(found.killed, 'process')} they left behind killed.")
-    for label, sessions in (("settled", found.settled), ("resumed", found.resumed)):
-        for session_id in sessions:
-            record = await remit.describe(session_id)
-            words = "" if record.result is None else one_line(record.result.summary, 160)
-            say(f"{label}  {session_id}  {record.agent}  {record.state}  {words}")
 
 
 # ---- validate

@@ -14,8 +14,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from remit.cli.approval import pausing
-from remit.cli.events import Watch, Word, gist_of, parameters_hint
-from remit.cli.live import Show
+from remit.cli.events import Show, Watch, Word, gist_of, parameters_hint
 from remit.cli.render import MARKS, count, duration, error_console, one_line, short
 from remit.core.events import Event
 from remit.core.record import Record
@@ -23,7 +22,6 @@ from remit.core.states import State
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 ALARM = "bold red"
-BAR_CELLS = 10
 
 
 @dataclass(slots=True)
@@ -122,15 +120,9 @@ def _live_part(record: Record, view: View) -> Text:
     line.append(f" ({duration(left)} left)", style="dim" if left > 2 else "yellow")
     if word is not None:
         if word.fraction is not None:
-            line.append_text(_bar(word.fraction))
+            line.append(f"  {word.fraction:.0%}", style="cyan")
         line.append(f" {one_line(word.text)}")
     return line
-
-
-def _bar(fraction: float) -> Text:
-    full = round(fraction * BAR_CELLS)
-    bar = Text(" " + "━" * full, style="cyan")
-    return bar.append("━" * (BAR_CELLS - full), style="dim")
 
 
 def _settled_part(record: Record, view: View) -> Text:

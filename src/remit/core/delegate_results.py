@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from remit.core.deadline import iso
-from remit.core.delegate_requests import DelegateError, json_text, parts_of
+from remit.core.delegate_requests import json_text, parts_of
 from remit.core.errors import ErrorInfo, RemitError, Unavailable
 from remit.core.events import Event, EventKind
 from remit.core.jsonable import clean_text
@@ -292,31 +292,20 @@ LEAST_CHARACTERS = 600
 """Least length of a shortened result."""
 
 
-def shorten_result(result: DelegateResult, characters: int = SHOWN_CHARACTERS, *, can_read: bool = True) -> str:
-    """`result` as JSON of at most `characters` (at least `LEAST_CHARACTERS`). `can_read`: whether the reader has `results.read`.
+def shorten_result(result: DelegateResult, characters: int = SHOWN_CHARACTERS) -> str:
+    """`result` as JSON of at most `characters` (at least `LEAST_CHARACTERS`).
 
     For models: keys in a known format are redacted."""
     result, characters = without_keys(result), max(characters, LEAST_CHARACTERS)
     if result.success and result.metadata.agent_id == READ and isinstance(result.data, Mapping):
         return shorten_range(result.data, characters)
-    return _longest(lambda limit: _render(result, can_read and result.task_id is not None, limit), characters)
+    return _longest(lambda limit: _render(result, limit), characters)
 
 
 def without_keys(result: DelegateResult) -> DelegateResult:
     data = json_text(result.data)
     redacted, output = redact_known_keys(data), redact_known_keys(result.output)
     return result if redacted is data and output is result.output else replace(result, data=from_json(redacted), output=output)
-
-
-def shorten_error(error: DelegateError, characters: int = SHOWN_CHARACTERS) -> str:
-    """The error of an invalid request; without the allowed values if they do not fit."""
-
-    def render(limit: int | None) -> str:
-        message, advice = (clean_text(text)[:limit] for text in (error.message, error.advice))
-        short = {"code": error.code[:60], "message": message, "recommendation": advice}
-        return json_text({"success": False, "taskId": None, "error": error.to_dict() if limit is None else short})
-
-    return _longest(render, characters)
 
 
 def shorten_range(data: Mapping[str, Any], characters: int) -> str:
@@ -345,7 +334,7 @@ def _longest(render: Callable[[int | None], str], characters: int) -> str:
     return render(max(0, bisect_right(range(characters + 1), characters, key=lambda limit: len(render(limit))) - 1))
 
 
-def _render(result: DelegateResult, can_read: bool, limit: int | None) -> str:
+def _render(result: DelegateResult, limit: int | None) -> str:
     """As JSON; its data has at most `limit` characters, the other parts fewer."""
     document: dict[str, Any] = {"success": result.success, "taskId": result.task_id, "taskState": str(result.task_state)}
     data, output, error = text_of(result.data), clean_text(result.output), result.error
@@ -374,21 +363,9 @@ def _render(result: DelegateResult, can_read: bool, limit: int | None) -> str:
             document[name] = shown
     if left_out:
         document["leftOut"] = left_out
-        if can_read:
+        if result.task_id is not None:
             part = "data" if "data" in left_out else next(iter(left_out))
             offset = len(document.get(part, "")) if part != "artifacts" else 0
             parameters = {"taskId": result.task_id, "part": part, "offset": offset}
             document["readOn"] = {"target": "results", "operation": "read", "parameters": parameters}
     return json_text(document)
-
-
-DEFAULT_CHARACTERS = 20_000
-
-
-def range_of(result: DelegateResult, asked: Mapping[str, Any], characters: int) -> str:
-    """As much of the range as fits, and the next offset: JSON of at most `characters`."""
-    part, document = str(asked.get("part", "data")), without_keys(result).to_dict()
-    whole = text_of(document if part == "all" else document.get(part))
-    offset = min(max(0, int(asked.get("offset", 0))), len(whole))
-    wanted = whole[offset : offset + max(1, int(asked.get("limit", DEFAULT_CHARACTERS)))]
-    return shorten_range({"taskId": result.task_id, "part": part, "text": wanted, "offset": offset, "total": len(whole)}, characters)

@@ -13,7 +13,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from remit.core.budget import Limits, TreeLimits
 from remit.core.deadline import LONGEST_SECONDS
-from remit.core.delegation import CallerInfo, Delegation, TaskContext, caller_info_from
+from remit.core.delegation import Delegation, TaskContext, caller_info_from
 from remit.core.errors import Failed
 from remit.core.events import STEPS
 from remit.core.jsonable import clean_text, to_jsonable
@@ -156,7 +156,7 @@ def unpack_times(blob: bytes) -> StepTimes:
 
 
 def result_text(result: Return) -> str:
-    """The return without values of its row and defaults: a short row is cheaper."""
+    """The return without values of its row and defaults: a short row is cheaper. With a warning where secrets were redacted."""
     seconds = result.metadata.duration_seconds
     is_bare = 0 <= seconds < LONGEST_SECONDS and _is_bare_result(result)
     if is_bare and (start := _bare_result(result.summary)) and not has_known_secrets():
@@ -177,7 +177,11 @@ def result_text(result: Return) -> str:
     known |= {name: value for name in ("next_steps", "warnings", "extra", "traceback") if (value := getattr(result, name))}
     if result.metadata.extra:
         known["metadata"] = result.metadata.extra
-    return _redacted_result(known, result)
+    text = to_json_text(known, _RESULT_OURS)
+    if REDACTED not in text or SECRETS_REMOVED in result.warnings:
+        return text
+    kept = from_json_text(text)  # remit's own text is appended to redacted text and not searched
+    return json.dumps({**kept, "warnings": [*kept.get("warnings", ()), SECRETS_REMOVED]})
 
 
 def _is_bare_result(result: Return) -> bool:
@@ -208,15 +212,6 @@ def _bare_result(summary: str) -> str:
         return ""
 
 
-def _redacted_result(known: dict[str, Any], result: Return) -> str:
-    """Without secrets, and with a warning where some were redacted."""
-    text = to_json_text(known, _RESULT_OURS)
-    if REDACTED not in text or SECRETS_REMOVED in result.warnings:
-        return text
-    kept = from_json_text(text)  # remit's own text is appended to redacted text and not searched
-    return json.dumps({**kept, "warnings": [*kept.get("warnings", ()), SECRETS_REMOVED]})
-
-
 def result_of(row: Row, context: Mapping[str, Any]) -> Return | None:
     if row.result is None:
         return None
@@ -232,15 +227,6 @@ def result_of(row: Row, context: Mapping[str, Any]) -> Return | None:
     }
     result = Return.from_dict({"status": "completed", "artifacts": (), **known.pop("extra", {}), **known, "metadata": metadata})
     return replace(result, traceback=trace) if trace else result
-
-
-def _context_text(record: Record) -> str:
-    deadline_at = None if _is_usual_deadline(record) else record.deadline_at
-    return to_json_text(_context(record, record.depth, record.path, record.timeout_seconds, deadline_at), _CONTEXT_OURS)
-
-
-def _is_usual_deadline(record: Record) -> bool:
-    return record.deadline_at == record.created_at + record.timeout_seconds
 
 
 def _context(
@@ -265,13 +251,10 @@ def _context(
     for name in ("command", "idle_seconds", "resumes", "limits_reason"):
         if (value := getattr(of, name)) is not None:
             context[name] = value
-    if of.caller_info is not None and (caller_info := _beyond_columns(of.caller_info)):
-        context["came"] = caller_info
+    came = {} if of.caller_info is None else of.caller_info.to_dict()
+    if came := {name: value for name, value in came.items() if name not in ("principal", "session")}:
+        context["came"] = came
     return context
-
-
-def _beyond_columns(caller_info: CallerInfo) -> dict[str, Any]:
-    return {name: value for name, value in caller_info.to_dict().items() if name not in ("principal", "session")}
 
 
 def _without_secrets(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -284,13 +267,6 @@ def _without_secrets(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
 _TASK_FIELDS = frozenset(f.name for f in fields(TaskContext)) - {"extra"}
 
 
-def _task_of(given: Mapping[str, Any] | None) -> TaskContext | None:
-    if given is None:
-        return None
-    known = {name: value for name, value in given.items() if name in _TASK_FIELDS}
-    return TaskContext(**known, extra={name: value for name, value in given.items() if name not in _TASK_FIELDS})
-
-
 # ---- whole rows
 
 
@@ -300,6 +276,7 @@ def row_of(record: Record) -> tuple[Any, ...]:
     settled_at = record.settled_at
     if settled_at is None and not live:
         settled_at = record.created_at  # refused on arrival
+    deadline_at = None if record.deadline_at == record.created_at + record.timeout_seconds else record.deadline_at
     task = record.task
     return (
         record.session_id,
@@ -318,7 +295,7 @@ def row_of(record: Record) -> tuple[Any, ...]:
         record.cost,
         record.chunk_count,
         pack_times(record.step_times),
-        _context_text(record),
+        to_json_text(_context(record, record.depth, record.path, record.timeout_seconds, deadline_at), _CONTEXT_OURS),
         None if record.result is None else result_text(record.result),
         None if record.caller_info is None else record.caller_info.principal,
         None if record.caller_info is None else record.caller_info.session,
@@ -404,6 +381,13 @@ def record_of(columns: tuple[Any, ...]) -> Record:
     row = Row._make(columns)
     context = from_json_text(row.context)
     limits = context.get("limits")
+    caller_info = caller_info_from(row.principal, context.get("came"))
+    if caller_info is not None and row.conversation is not None:
+        caller_info = caller_info._replace(session=row.conversation)
+    task = context.get("task")
+    if task is not None:
+        extra = {name: value for name, value in task.items() if name not in _TASK_FIELDS}
+        task = TaskContext(**{name: value for name, value in task.items() if name in _TASK_FIELDS}, extra=extra)
     return Record(
         session_id=row.session_id,
         root_id=row.root_id,
@@ -423,13 +407,13 @@ def record_of(columns: tuple[Any, ...]) -> Record:
         settled_at=row.settled_at,
         key=row.key,
         command=context.get("command"),
-        task=_task_of(context.get("task")),
+        task=task,
         accept=tuple(context.get("accept", ())),
         limits=None if limits is None else Limits(**limits),
         idle_seconds=context.get("idle_seconds"),
         resumes=context.get("resumes"),
         limits_reason=context.get("limits_reason"),
-        caller_info=_caller_info(row, context),
+        caller_info=caller_info,
         step_times=unpack_times(row.step_times),
         result=result_of(row, context),
         tokens=row.tokens,
@@ -439,11 +423,6 @@ def record_of(columns: tuple[Any, ...]) -> Record:
         queue=row.queue,
         ticket=row.ticket,
     )
-
-
-def _caller_info(row: Row, context: Mapping[str, Any]) -> CallerInfo | None:
-    caller_info = caller_info_from(row.principal, context.get("came"))
-    return caller_info if caller_info is None or row.conversation is None else caller_info._replace(session=row.conversation)
 
 
 def fit_columns(columns: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -605,16 +584,11 @@ def draw_of(row: Row) -> Columns:
     return row.principal, int(row.status != State.REFUSED), row.tokens, row.cost, row.created_at
 
 
-@lru_cache(maxsize=8)
-def _insert_of_many(insert: str) -> str:
-    return insert + f", {insert.partition(' VALUES ')[2]}" * (AT_ONCE - 1)
-
-
 def _insert_many(connection: Connection, insert: str, rows: list[Columns]) -> list[Columns]:
     """Insert as many as a multi-row statement takes; returns the rest."""
     even = len(rows) - len(rows) % AT_ONCE
     many = [tuple(chain.from_iterable(rows[first : first + AT_ONCE])) for first in range(0, even, AT_ONCE)]
-    connection.executemany(_insert_of_many(insert), many)
+    connection.executemany(insert + f", {insert.partition(' VALUES ')[2]}" * (AT_ONCE - 1), many)
     return rows[even:]
 
 

@@ -35,6 +35,7 @@ OWNER_COLUMNS = "owner_id, pid, pid_started, pid_space, host, opened_at"
 _OWNER_UPDATE = ", ".join(f"{name}=excluded.{name}" for name in OWNER_COLUMNS.split(", ")[1:])
 _COUNTERS = ("delegations", "tokens", "cost")
 _OF_OWNER = "session_id IN (SELECT session_id FROM delegations WHERE owner=? AND settled_at IS NULL)"
+_SIGNS = "SELECT at FROM events WHERE session_id=? AND kind!='notice' ORDER BY number"
 _SPENT = (
     "SELECT delegations, tokens, cost, since, NULL FROM drawn WHERE principal=? UNION ALL SELECT 0, 0, 0, NULL, "
     "coalesce((SELECT body FROM events e WHERE e.session_id=d.session_id AND kind='spent' ORDER BY number DESC LIMIT 1), '{}') "
@@ -272,16 +273,13 @@ class SqlStore:
         found, left = [], EVENTS_READ
         for _, _, session_id, status, started_at, settled_at, context, chunk_count in runs[:DURATIONS_KEPT]:
             left -= chunk_count  # if there are many events, not all are read
-            signs = self._signs(session_id) if chunk_count and left >= 0 else []
+            of_one = (session_id,) if chunk_count and left >= 0 else None
+            signs = [at for (at,) in self._read(_SIGNS, of_one)] if of_one else []
             silences = [after - before for before, after in zip([started_at, *signs], [*signs, settled_at], strict=True)] if signs else []
             seconds, timeout = settled_at - started_at, from_json_text(context)["timeout_seconds"]
             last = silences[-1] if silences else None
             found.append(RunSample(seconds, status == State.COMPLETED.value, timeout, max(silences, default=None), last))
         return found
-
-    def _signs(self, session_id: str) -> list[float]:
-        said = self._read("SELECT at FROM events WHERE session_id=? AND kind!='notice' ORDER BY number", (session_id,))
-        return [at for (at,) in said]
 
     def tally(self, since: float | None = None, until: float | None = None) -> "Tally":
         from remit.core.metrics import Tally

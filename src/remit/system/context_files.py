@@ -1,7 +1,6 @@
 """Context files of a project (`.remit/context`): selected by a task's level and language, within a size limit."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from remit.core.context import LEVELS, ContextFiles
@@ -27,47 +26,31 @@ def context_files(root_dir: Path, level: int, language: str, limit_bytes: int = 
         return ContextFiles(paths=(), text="", warnings=())
     if not root_dir.resolve().is_relative_to(root_dir.absolute().parents[1].resolve()):  # a link in a clone, to the user's files
         return ContextFiles(paths=(), text="", warnings=(f"{CONTEXT_FOLDER} was left out: it is a link that leads out of the project.",))
-    paths: list[str] = []
-    parts: list[str] = []
-    used, warnings = 0, list[str]()
-    if level == 2 and not _is_folder_of(root_dir, language):
+    # A language is one plain name: one with a slash or dots would leave the context folder.
+    has_folder = not language.startswith(".") and Path(language).name == language != "" and (root_dir / language).is_dir()
+    folders = [root_dir / COMMON, *([root_dir / language] if level > 1 and has_folder else []), *([root_dir] if level > 2 else [])]
+    texts, used, warnings = dict[str, str](), 0, list[str]()
+    if level == 2 and not has_folder:
         warnings.append(f"There is no context folder for language {language!r}: only {COMMON}/ was loaded.")
-    for path in _candidates(root_dir, level, language):
+    for path in dict.fromkeys(path for folder in folders for path in _files_in(folder) if _is_context(path, root_dir)):
         name = path.relative_to(root_dir).as_posix()
         try:
             with os.fdopen(open_regular(path.resolve()), "rb") as file:
                 content = file.read(limit_bytes + 1)
-                is_whole = len(content) <= limit_bytes
-                block = f"--- {name}\n{content.decode('utf-8').rstrip() if is_whole else ''}\n"
-                size = len(block.encode()) + (0 if is_whole else os.fstat(file.fileno()).st_size)
+                text = f"--- {name}\n{content.decode('utf-8').rstrip() if len(content) <= limit_bytes else ''}\n"
+                size = len(text.encode()) + (0 if len(content) <= limit_bytes else os.fstat(file.fileno()).st_size)
         except (OSError, ValueError) as error:
             warnings.append(f"Context file {name} was left out: {error}.")
             continue
         if used + size > limit_bytes:
             warnings.append(f"Context file {name} was left out: its {size} bytes do not fit into the limit of {limit_bytes}.")
             continue
-        used += size
-        paths.append(name)
-        parts.append(block)
-    return ContextFiles(paths=tuple(paths), text="".join(parts), warnings=tuple(warnings))
+        used, texts[name] = used + size, text
+    return ContextFiles(paths=tuple(texts), text="".join(texts.values()), warnings=tuple(warnings))
 
 
-def _is_folder_of(root_dir: Path, language: str) -> bool:
-    """A language is one plain name: one with a slash or dots would leave the context folder."""
-    return not language.startswith(".") and Path(language).name == language != "" and (root_dir / language).is_dir()
-
-
-def _candidates(root_dir: Path, level: int, language: str) -> Iterator[Path]:
-    folders = [root_dir / COMMON]
-    if level >= 2 and _is_folder_of(root_dir, language):
-        folders.append(root_dir / language)
-    seen: set[Path] = set()
-    for folder in folders if level < 3 else [*folders, root_dir]:
-        paths = (Path(place, name) for place, _, names in walk(folder) for name in names)
-        for path in sorted(paths, key=lambda one: one.as_posix()):
-            if path not in seen and _is_context(path, root_dir):
-                seen.add(path)
-                yield path
+def _files_in(folder: Path) -> list[Path]:
+    return sorted((Path(place, name) for place, _, names in walk(folder) for name in names), key=lambda one: one.as_posix())
 
 
 def _is_context(path: Path, root_dir: Path) -> bool:

@@ -128,7 +128,8 @@ def read_rules(text: str) -> list[Rule]:
     """Rules without meaning are skipped, as in git."""
     rules = []
     for line in text.removeprefix("\ufeff").split("\n")[: MAX_RULES * 4]:
-        pattern = _trimmed(line)
+        pattern = line.rstrip(" \t\r")
+        pattern += " " if pattern.endswith("\\") and len(pattern) < len(line.rstrip("\r")) else ""  # a backslash protects a blank
         if not pattern or pattern.startswith("#"):
             continue
         is_negated = pattern.startswith("!")
@@ -174,12 +175,6 @@ class Rules:
             if (is_folder or not rule.folders_only) and pattern.fullmatch(path if rule.is_anchored else name):
                 return not rule.is_negated
         return None
-
-
-def _trimmed(line: str) -> str:
-    """Without trailing blanks, except one that a backslash protects."""
-    stripped = line.rstrip(" \t\r")
-    return stripped + " " if stripped.endswith("\\") and len(stripped) < len(line.rstrip("\r")) else stripped
 
 
 def _compiled(rule: Rule) -> re.Pattern[str]:

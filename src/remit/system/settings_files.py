@@ -80,13 +80,18 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
                 key = _key_of_variable(parts)
                 layer |= {(*key, *rest): SourcedValue(value, source) for rest, value in leaves(_value(environ[variable]))}
             else:
-                _reject_misspelling(variable, parts)
+                for close in get_close_matches(parts[0], NAMES, n=1, cutoff=0.75):
+                    meant = PREFIX + "__".join([close, *parts[1:]]).upper()
+                    raise Misused(f"env {variable}: there is no such setting.", advice=f"Did you mean {meant}?")
     return layer
 
 
 def argument_layer(arguments: Mapping[str, Any]) -> Layer:
     """None: not given."""
-    plain = {name: _unlimited(value) if isinstance(value, Limits) else value for name, value in arguments.items()}
+    plain = {
+        name: {key: "none" if one is None else one for key, one in value.to_dict().items()} if isinstance(value, Limits) else value
+        for name, value in arguments.items()
+    }
     return {key: SourcedValue(value, "argument") for key, value in leaves(plain) if value is not None}
 
 
@@ -137,17 +142,6 @@ def _key_of_variable(parts: list[str]) -> Key:
         return tuple(parts)
     known = {name.replace("-", "_"): name for name in _NAMES.get(parts[0], ())}
     return (parts[0], known.get(parts[1], parts[1]), *parts[2:])
-
-
-def _reject_misspelling(variable: str, parts: list[str]) -> None:
-    close = get_close_matches(parts[0], NAMES, n=1, cutoff=0.75)
-    if close:
-        meant = PREFIX + "__".join([close[0], *parts[1:]]).upper()
-        raise Misused(f"env {variable}: there is no such setting.", advice=f"Did you mean {meant}?")
-
-
-def _unlimited(limits: Limits) -> dict[str, Any]:
-    return {name: "none" if value is None else value for name, value in limits.to_dict().items()}
 
 
 # ---- errors: the place, the key, what is allowed, and a suggestion
@@ -311,19 +305,16 @@ def _flat_values(settings: Settings) -> list[tuple[str, Any]]:
             case "models" | "prices":
                 told += [one for one in _flatten(name, value) if one[1] is not None]
             case "agents":
-                told += [one for agent, said in value.items() for one in _flat_agent(agent, said)]
+                told += [(f"agents.{agent}", {}) for agent, said in value.items() if not said]
+                # Only the names of environment variables: a value may be a secret key.
+                told += [
+                    (f"agents.{agent}.{key}", list(one) if key == "environment" and isinstance(one, dict) else one)
+                    for agent, said in value.items()
+                    for key, one in said.items()
+                ]
             case _:
                 told += _flatten(name, value)
     return told
-
-
-def _flat_agent(name: str, said: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Only the names of its environment variables: a value may be a secret key."""
-    if not said:
-        return [(f"agents.{name}", {})]
-    return [
-        (f"agents.{name}.{key}", list(value) if key == "environment" and isinstance(value, dict) else value) for key, value in said.items()
-    ]
 
 
 def _shown(rule: Rule) -> str:

@@ -322,7 +322,9 @@ def _setting_items(file: str, table: Mapping[str, Any], root: Path) -> Iterator[
         first = next(iter(found))
         kind = {"agents": "agent", "models": "model", "model": "model"}.get(first[0], "setting")
         values = {".".join(key[1:] if len(key) < 3 else key[2:]) or key[0]: value for key, value in found.items()}
-        shown = redact_parameters(values) | {key: value for key, value in values.items() if _is_shown(key, value)}
+        # Shown under a secret's name too: which key is sent, by its name; and what may start a program, like GIT_ASKPASS.
+        named = {key: one for key, one in values.items() if key.endswith("_variable") or any(sign in str(one) for sign in "/ $`;|&")}
+        shown = redact_parameters(values) | named
         lines = [f"{key} = {json.dumps(value, default=str, ensure_ascii=False)}" for key, value in shown.items()]
         references = references_of(
             (word for key, value in found.items() for word in _words(key, value)),
@@ -353,11 +355,6 @@ def _tool_items(table: Mapping[str, Any], root: Path) -> Iterator[TrustItem]:
             names = list(tools_in(seen.text))
             effect = one_line(f"offers {len(names)} tools, each of them an agent: {', '.join(names)}")
             yield TrustItem(kind=TOOLS, name=tools_name(name), digest=digest_of(seen.text.encode()), effect=effect, text=seen.text)
-
-
-def _is_shown(key: str, value: Any) -> bool:
-    """Shown under a secret's name too: which key is sent, by its name; and what may start a program, like GIT_ASKPASS."""
-    return key.endswith("_variable") or any(sign in str(value) for sign in "/ $`;|&")
 
 
 def _without_secrets(line: str) -> str:

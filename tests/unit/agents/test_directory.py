@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remit import Misused, Remit, Toolbox, agent
+from remit import DelegateTool, Misused, Remit, agent
 from remit.agents.directory import Directory
 from remit.testing import Scripted
 from support import cli
@@ -74,7 +74,7 @@ def added_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, An
 async def test_package_adds_a_kind_of_agent_with_an_entry_point(tmp_path: Path, added_kinds: dict[str, Any]) -> None:
     async with Remit.open(tmp_path, settings={"agents": added_kinds}) as remit:
         assert (await remit.delegate("e", text="x")).data == "x"
-        assert "e(text: string)" in Toolbox(remit).definition()["description"]
+        assert "e(text: string)" in DelegateTool(remit).schema()["description"]
 
 
 async def test_broken_package_takes_no_other_agent_with_it(tmp_path: Path, added_kinds: dict[str, Any]) -> None:

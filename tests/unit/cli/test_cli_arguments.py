@@ -59,7 +59,6 @@ def test_at_sign_reads_a_file_and_reports_an_unreadable_one(tmp_path: Path) -> N
         (["Fix", "it"], SCHEMA, "task is given twice", "quotes"),
         (["Fix it"], {"properties": {"text": {"type": "string"}}}, "'Fix it' is not of the form name=value", "Write text='Fix it'"),
         (["Fix it"], {}, "not of the form", "This agent takes no parameters."),
-        (["timeout=a b"], SCHEMA, "timeout is an option, not a parameter", "Write --timeout 'a b'"),
     ],
 )
 def test_invalid_parameter_is_refused_with_an_example(words: list[str], schema: Any, message: str, advice: str) -> None:

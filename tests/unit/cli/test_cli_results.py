@@ -28,9 +28,9 @@ from remit import (
     Unavailable,
 )
 from remit.cli.ask import Plain
-from remit.cli.events import SpendingTotal, Word, event_text
+from remit.cli.events import Show, SpendingTotal, Word, event_text
 from remit.cli.exits import MEANINGS, Exit, exit_of_ending, exit_of_error, exit_of_state, legend
-from remit.cli.live import GONE, Show
+from remit.cli.live import GONE
 from remit.cli.render import harmless
 from remit.cli.results import data_lines, print_outcome, report_lines, say_document
 from remit.cli.tree import View, draw, forest
@@ -137,7 +137,7 @@ def drawn(records: list[Record], **view: Any) -> list[str]:
 def test_line_shows_state_progress_time_left_and_no_terminal_control() -> None:
     running = drawn_record(0, state=State.RUNNING)
     (line,) = drawn([running], words={running.session_id: Word(text="half \x1b]0;title\x07[bold]done", fraction=0.5)})
-    for part in ("worker", "000000", "10 s", "(50 s left)", "━━━", "[bold]done"):
+    for part in ("worker", "000000", "10 s", "(50 s left)", "50%", "[bold]done"):
         assert part in line
     assert "\x1b]" not in line
     assert "its process is gone" in drawn([running], stuck={running.session_id: GONE})[0]

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from remit.system.sandbox import landlock, recipes
 from remit.system.sandbox.bubblewrap import box_profile, enclose
-from remit.system.sandbox.recipes import Limits
-from remit.system.sandbox.wire import is_plain
+from remit.system.sandbox.recipes import Limits, is_plain
 
 
 @given(name=st.text(st.characters(), max_size=40) | st.lists(st.sampled_from(["a", "..", ".", "", "b c", "\0", "\n"])).map("/".join))

@@ -53,15 +53,6 @@ def test_newer_database_asks_for_an_upgrade(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_read_only_database_is_reported(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "remit.db")
-    store._writer.execute("PRAGMA query_only=1")  # SQLite's answer on a read-only file system
-    with pytest.raises(Unavailable, match="readonly") as caught:
-        store.apply([RecordDelegation(record(1))])
-    assert caught.value.code == "STORE_UNAVAILABLE"
-    store.close()
-
-
 def test_pages_damaged_while_open_are_reported_as_damage(tmp_path: Path) -> None:
     path = tmp_path / "remit.db"
     store = SqliteStore(path)

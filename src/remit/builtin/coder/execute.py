@@ -72,7 +72,7 @@ async def execute_code(
     out = ctx.scratch / "files"
     ran = await run(job, offer, hear=streams.hear, out=out)
     streams.finish()
-    left = [{"name": one.name, "path": _declare(ctx, out / one.name, one.size), "sizeBytes": one.size} for one in ran.ended.files]
+    left = [{"name": one.name, "path": _declare(ctx, out / one.name, one.size), "sizeBytes": one.size} for one in ran.files]
     return build_execution_return(job, ran, offer, streams, left, is_deadline=is_deadline)
 
 

@@ -14,9 +14,8 @@ from remit.core.text import plural
 from remit.system.beneath import Place, Root
 from remit.system.sandbox.boxes import Job
 from remit.system.sandbox.probe import Offer
-from remit.system.sandbox.recipes import MEBIBYTE
+from remit.system.sandbox.recipes import MEBIBYTE, is_plain
 from remit.system.sandbox.run import RunResult
-from remit.system.sandbox.wire import is_plain
 
 MOST_FILES = 200
 MOST_BYTES = 64 * MEBIBYTE
@@ -111,41 +110,41 @@ def build_execution_return(
     job: Job, ran: RunResult, offer: Offer, streams: OutputStreams, files: list[dict[str, Any]], *, is_deadline: bool
 ) -> dict[str, Any]:
     """`is_deadline`: whether the time limit was the rest of the delegation's time."""
-    ended, limits, stderr = ran.ended, job.limits, streams.text("stderr")
-    tail = stderr[-2000:] if ended.exit_code != 0 else ""
+    limits, stderr = job.limits, streams.text("stderr")
+    tail = stderr[-2000:] if ran.exit_code != 0 else ""
     seen = {name for name, signs in _SIGNS.items() if any(sign in tail for sign in signs)}
-    hits = sorted({*ended.hits, *seen, *(["output"] if ran.is_cut else []), *([ended.killed_by] if ended.killed_by else [])})
-    how = f"ended with exit code {ended.exit_code}"
-    if ended.killed_by:
-        how = f"was ended: {_ENDED[ended.killed_by][0].format(limits)}"
-    elif ended.signal:
-        how = f"was ended by {_signal(ended.signal)}"
-    summary = f"The {_NAMES[job.language]} code {how}. It took {ended.milliseconds / 1000:,.2f} s and left {plural(len(files), 'file')}."
+    hits = sorted({*ran.hits, *seen, *(["output"] if ran.is_cut else []), *([ran.killed_by] if ran.killed_by else [])})
+    how = f"ended with exit code {ran.exit_code}"
+    if ran.killed_by:
+        how = f"was ended: {_ENDED[ran.killed_by][0].format(limits)}"
+    elif ran.signal:
+        how = f"was ended by {_signal(ran.signal)}"
+    summary = f"The {_NAMES[job.language]} code {how}. It took {ran.milliseconds / 1000:,.2f} s and left {plural(len(files), 'file')}."
     status, errors = "completed", []
-    if ended.killed_by == "time":
+    if ran.killed_by == "time":
         advice = "Give the delegation a longer timeout." if is_deadline else "Give it more milliseconds in timeout, or less to do."
         status, errors = "partial", [error_dict("timeout", "TIMEOUT", summary, advice)]
-    elif ended.killed_by or ended.exit_code != 0:
-        hit = ended.killed_by or next((one for one in hits if one != "output"), "")
-        last = "" if ended.killed_by else stderr.strip().rpartition("\n")[2][:300]
+    elif ran.killed_by or ran.exit_code != 0:
+        hit = ran.killed_by or next((one for one in hits if one != "output"), "")
+        last = "" if ran.killed_by else stderr.strip().rpartition("\n")[2][:300]
         advice = "Read stderr in the data, fix the code and run it again." + ("" if job.network else " The sandbox has no network.")
-        message = f"{summary} {f'It ran into the limit of {hit}. ' if hit and not ended.killed_by else ''}{last}".rstrip()
+        message = f"{summary} {f'It ran into the limit of {hit}. ' if hit and not ran.killed_by else ''}{last}".rstrip()
         code, advice = (LIMIT_EXCEEDED, _ENDED[hit][1]) if hit else ("BUILD_ERROR", advice)
         status, errors = "failed", [error_dict("execution", code, message, advice)]
     data = {
         "language": job.language,
-        "exitCode": ended.exit_code,
-        "signal": _signal(ended.signal) if ended.signal else None,
+        "exitCode": ran.exit_code,
+        "signal": _signal(ran.signal) if ran.signal else None,
         "stdout": streams.text("stdout"),
         "stderr": stderr,
         "truncated": ran.is_cut,
-        "durationMs": ended.milliseconds,
-        "timedOut": ended.killed_by == "time",
-        "killedBy": ended.killed_by or None,
+        "durationMs": ran.milliseconds,
+        "timedOut": ran.killed_by == "time",
+        "killedBy": ran.killed_by or None,
         "limitsHit": hits,
-        "peakMemoryBytes": ended.peak_bytes or None,  # a run too short to be measured
+        "peakMemoryBytes": ran.peak_bytes or None,  # a run too short to be measured
         "files": files,
-        "filesNotBroughtOut": ended.left_there,
+        "filesNotBroughtOut": ran.left_there,
         "sandbox": {
             "stack": offer.stack,
             "network": job.network,

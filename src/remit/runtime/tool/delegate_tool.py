@@ -1,4 +1,4 @@
-"""`DelegateTool`: the tool with which models and programs delegate, independent of the transport; `Toolbox`: the same for vendors' SDKs.
+"""`DelegateTool`: the tool with which models and programs delegate, independent of the transport.
 
     tool = DelegateTool(remit)
     result = await tool.call({"target": "worker", "operation": "read_file", "parameters": {"path": "README.md"}})
@@ -6,9 +6,7 @@
 An invalid request raises `DelegateError` and nothing runs. Everything else, also an unreachable agent, is a `DelegateResult`."""
 
 import asyncio
-import json
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from remit.core.agents import AgentSpec
@@ -16,19 +14,14 @@ from remit.core.context import Handle, SettledHandle
 from remit.core.deadline import Clock
 from remit.core.delegate_requests import Catalogue, DelegateError, DelegateRequest, Reader, parameters_schema, tool_definition
 from remit.core.delegate_results import (
-    READ,
-    SHOWN_CHARACTERS,
     Chunk,
     DelegateResult,
     chunk_of,
     final_chunk,
     is_paused,
-    range_of,
     result_of,
     result_of_error,
     result_of_record,
-    shorten_error,
-    shorten_result,
     started_chunk,
 )
 from remit.core.errors import Misused, RemitError
@@ -74,8 +67,6 @@ class Delegator(Protocol):
     async def events(self, session_id: str, after: int = 0) -> list[Event]: ...
 
 
-RESULTS_KEPT = 10_000
-"""Results that a model can read on. Only ids are kept; the results are in the store."""
 _FAULTS = frozenset({"INVALID_TARGET", "INVALID_OPERATION", "INVALID_PARAMETERS"})
 
 
@@ -180,77 +171,3 @@ class DelegateTool:
 
     def _now(self) -> float:
         return self._remit.clock.wall()
-
-
-# ---- for other frameworks and the SDKs of vendors: from any loop
-
-
-class Toolbox:
-    def __init__(
-        self,
-        remit: Delegator,
-        among: Callable[[AgentSpec], bool] | None = None,
-        *,
-        characters: int = SHOWN_CHARACTERS,
-    ) -> None:
-        """`remit` is open. `among`: the offered agents; `characters`: maximum length of a result for the model."""
-        self._tool = DelegateTool(remit, among)
-        self._loop = remit.loop
-        self._characters = characters
-        self._given: deque[str | None] = deque(maxlen=RESULTS_KEPT)
-        """Ids of results that its model got and may read on."""
-
-    def definition(self) -> dict[str, Any]:
-        """Name, description and `inputSchema` for the current directory."""
-        return self._tool.schema()
-
-    async def call(self, name: str, arguments: Mapping[str, Any] | str | None) -> str:
-        """The result as JSON text for the model. Invalid calls are answered, too. Cancelling the call cancels the delegation.
-
-        Callable from any loop. `asyncio.gather` runs several and returns the results in call order."""
-        try:
-            if name != DelegateTool.name:
-                details = {"tools": [DelegateTool.name]}
-                raise DelegateError(
-                    f"There is no tool {str(name)[:80]!r}.", advice="The only tool is delegate: call that.", details=details
-                )
-            if asyncio.get_running_loop() is self._loop:
-                return await self._answer(arguments)
-            if not self._loop.is_running():
-                raise Misused("The loop of this Remit has ended.", advice="Keep it open while its tool is used.")
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._answer(arguments), self._loop))
-        except DelegateError as error:
-            return shorten_error(error, self._characters)
-
-    async def _answer(self, arguments: object) -> str:
-        request = self._tool.read(_object(arguments))
-        if request.agent == READ and (earlier := str(request.parameters.get("task_id"))) in self._given:
-            return await self._read_on(earlier, request)
-        result = await self._tool.perform(request)
-        self._given.append(result.task_id)
-        can_read = any(spec.name == READ for spec in self._tool.catalogue.specs)
-        return shorten_result(result, self._characters, can_read=can_read)
-
-    async def _read_on(self, task_id: str, request: DelegateRequest) -> str:
-        try:
-            return range_of(await self._tool.look(task_id), request.parameters, self._characters)
-        except RemitError as error:
-            if isinstance(error, Misused) and error.code != "INVALID_TARGET":
-                raise
-            raise DelegateError(error.message, code=error.code, advice="Delegate it again.") from None  # it was deleted since
-
-
-def _object(arguments: object) -> object:
-    """Some vendors pass text."""
-    if not isinstance(arguments, str | bytes):
-        return arguments
-    if not arguments.strip():
-        return {}
-    try:
-        read = json.loads(arguments)
-    except (ValueError, RecursionError) as error:
-        fault = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
-        raise DelegateError(f"The arguments are not JSON: {fault}.", advice="Write one JSON object.") from None
-    if not isinstance(read, Mapping):
-        raise DelegateError(f"The arguments must be a JSON object, not {type(read).__name__}.", advice='E.g. {"target": "worker", …}.')
-    return read

@@ -3,27 +3,50 @@
 Both create a `Box`; `run` starts it. Runs nothing."""
 
 import contextlib
+import marshal
 import os
+import shutil
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from remit.system.files import temporary_folder
 from remit.system.processes import MARK
-from remit.system.sandbox import bubblewrap, landlock, recipes, seccomp
+from remit.system.sandbox import bubblewrap, keeper, landlock, recipes, seccomp
 from remit.system.sandbox.identity import changes_user, is_ours, spare_uid
 from remit.system.sandbox.probe import Offer, counts_by_namespace, tasks_of
 from remit.system.sandbox.profile import TEMPORARY, Profile, reserve
 from remit.system.sandbox.recipes import Limits
-from remit.system.sandbox.wire import BOOT
 from remit.system.threads import off_loop
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _RESERVE_BYTES = 1 << 30
 _PREFIX = "remit-box-"
+BOOT = """\
+import marshal, os, sys
+def take(count):
+    parts = []
+    while count:
+        part = os.read(0, min(count, 1 << 20))
+        if not part:
+            for folder in sys.argv[1:]:
+                os.rmdir(folder)
+            os._exit(70)
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+code, job = marshal.loads(take(int.from_bytes(take(8), "little")))
+keeper = type(sys)("keeper")
+exec(code, keeper.__dict__)
+keeper.main(job)
+"""
+"""The start code of the interpreter: the rest comes over its standard input, compiled. Its arguments are folders to remove if that never
+comes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +131,8 @@ async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
             "mounts": [],
             "own_folders": [str(workspace), str(temporary)],
             "box": str(folder),
-            "reserve": _reserve(folder),
+            # Bytes that must stay free on its disk: usage is monitored, and something may be missed.
+            "reserve": min(_RESERVE_BYTES, shutil.disk_usage(folder).free // 4),
             "keep": opened,
             "rules": [*rules, *((name, landlock.DEVICE) for name in _DEVICES)],
             "filter": seccomp.program(wanted),
@@ -129,6 +153,16 @@ async def _box_folder(parent: str, main: str) -> AsyncIterator[tuple[Path, Path,
             yield folder, folder / main, folder / "tmp"
         finally:
             await off_loop(held.close)
+
+
+@cache
+def _compiled() -> CodeType:
+    return compile(Path(keeper.__file__).read_bytes(), "<keeper>", "exec", dont_inherit=True, optimize=2)
+
+
+def message(job: dict[str, Any]) -> bytes:
+    body = marshal.dumps((_compiled(), job))
+    return len(body).to_bytes(8, "little") + body
 
 
 def keeper_orders(offer: Offer, limits: Limits) -> dict[str, Any]:
@@ -244,12 +278,6 @@ def _parent_for(uid: int) -> str:
     """A folder that the user of the code can reach."""
     usual = tempfile.gettempdir()
     return usual if not uid or _is_reachable(Path(usual)) else "/tmp"
-
-
-def _reserve(folder: Path) -> int:
-    """Bytes that must stay free on its disk: usage is monitored, and something may be missed."""
-    room = os.statvfs(folder)
-    return min(_RESERVE_BYTES, room.f_bavail * room.f_frsize // 4)
 
 
 def _is_reachable(path: Path) -> bool:

@@ -9,10 +9,7 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from remit.system.processes import is_alive
-
 MOUNT = Path("/sys/fs/cgroup")
-_PREFIX = "remit-run-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,14 +29,13 @@ class ControlGroup:
             return False
 
     def remove(self) -> None:
-        with contextlib.suppress(OSError):  # one of its processes is not gone yet: a later run removes it
+        with contextlib.suppress(OSError):  # one of its processes is not gone yet: an empty group stays
             self.folder.rmdir()
 
 
 def make_group(memory_bytes: int, *, mount: Path = MOUNT) -> ControlGroup | None:
     for parent in _parents(mount):
-        _sweep(parent)
-        group = ControlGroup(folder=parent / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}")
+        group = ControlGroup(folder=parent / f"remit-run-{secrets.token_hex(8)}")
         try:
             group.folder.mkdir()
             (group.folder / "memory.max").write_text(str(memory_bytes))
@@ -68,11 +64,3 @@ def _limits_memory(folder: Path) -> bool:
         return "memory" in (folder / "cgroup.subtree_control").read_text().split()
     except OSError:
         return False
-
-
-def _sweep(parent: Path) -> None:
-    """Remove groups of processes that were killed before they could."""
-    for folder in parent.glob(f"{_PREFIX}*"):
-        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        if pid.isdigit() and not is_alive(int(pid), None):
-            ControlGroup(folder=folder).remove()

@@ -1,8 +1,8 @@
 """Runs inside the sandbox, before the code and beside it. The keeper drops its rights, starts the code in its own process, monitors the
 resources of all its processes, ends them, and returns their files.
 
-Python code runs in a fork of this interpreter. `wire` compiles this module and sends it in, since the package is not visible inside, so it
-imports only a small part of the standard library: every run pays for each import. The keeper reports in lines on a pipe (see `wire`). End
+Python code runs in a fork of this interpreter. `boxes` compiles this module and sends it in, since the package is not visible inside, so it
+imports only a small part of the standard library: every run pays for each import. The keeper reports in lines on a pipe (see `run`). End
 of file on its standard input means that the caller is gone."""
 
 from __future__ import annotations
@@ -554,7 +554,8 @@ class Keeper:
         if threads >= self.limits["processes"]:
             self.hits.add("processes")
         limit = self.limits["memory_bytes"]
-        shared = self.in_shared(processes)
+        self.shared = {inode: max(size, self.shared.get(inode, LEAST_SHARED_BYTES)) for inode, size in shared_memory(processes).items()}
+        shared = sum(self.shared.values())
         resident += max(0, shared - mapped)
         if resident > limit:  # shared memory is counted once for each: check in detail
             resident = sum(measure_proportionally(pid) for pid in processes) + shared
@@ -569,11 +570,6 @@ class Keeper:
             if used > self.limits["disk_bytes"] or made > self.limits["files"]:
                 return "disk"
         return ""
-
-    def in_shared(self, processes: list[int]) -> int:
-        before = self.shared
-        self.shared = {inode: max(size, before.get(inode, LEAST_SHARED_BYTES)) for inode, size in shared_memory(processes).items()}
-        return sum(self.shared.values())
 
     def in_sockets(self, processes: list[int]) -> int:
         """Maximum content of sockets. Counted only if that is too much: an empty socket uses no memory."""

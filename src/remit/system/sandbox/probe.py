@@ -112,7 +112,7 @@ def _look() -> Offer:
         fault=fault,
         locks_namespaces=locks,
         landlock=landlock.version(),
-        seccomp=has_seccomp(),
+        seccomp=seccomp.is_supported() and int(ctypes.CDLL(None).prctl(_PR_GET_SECCOMP, 0, 0, 0, 0)) >= 0,
         is_root_for_good=is_powerless_root(),
     )
 
@@ -154,10 +154,6 @@ def _run_to_end(argv: list[str]) -> tuple[int, str]:
             if process.poll() is None:
                 kill_tree(process.pid, term_grace=0)
     return process.returncode, complaints.decode("utf-8", "replace").strip()
-
-
-def has_seccomp() -> bool:
-    return seccomp.is_supported() and int(ctypes.CDLL(None).prctl(_PR_GET_SECCOMP, 0, 0, 0, 0)) >= 0
 
 
 def counts_by_namespace() -> bool:

@@ -103,7 +103,8 @@ def toolchain(workspace: Path, environ: Mapping[str, str]) -> tuple[Path, ...]:
         root = environ.get(variable) or os.path.join(home, usual)
         named += [os.path.join(root, part) for part in parts] or [root]
     on_path = [os.path.dirname(entry) for entry in environ.get("PATH", "").split(os.pathsep) if os.path.basename(entry) == "bin"]
-    environments = dict.fromkeys([sys.prefix, environ.get("VIRTUAL_ENV"), *filter(_is_environment, on_path)])
+    on_path = [folder for folder in on_path if os.path.isfile(os.path.join(folder, "pyvenv.cfg"))]
+    environments = dict.fromkeys([sys.prefix, environ.get("VIRTUAL_ENV"), *on_path])
     for folder in filter(None, environments):
         named += [path for path in _editable_installs(folder) if path in sys.path or not _is_within(folder, inside)]
     named = [path for path in named if not _is_within(path, inside)]  # the workspace is shown anyway, and may be written
@@ -247,11 +248,6 @@ def _virtual_environment(folder: str, workspace: str) -> Iterator[str]:
     for prefix in dict.fromkeys(os.path.dirname(os.path.dirname(path)) for one in programs for path in _spellings(one)):
         if not _enters(prefix, workspace) and glob.glob(f"{glob.escape(prefix)}/lib/python3*/os.py"):
             yield from _parts_of(prefix)
-
-
-def _is_environment(folder: str) -> bool:
-    """A virtual environment, which need not be activated to be on PATH."""
-    return os.path.isfile(os.path.join(folder, "pyvenv.cfg"))
 
 
 def _editable_installs(folder: str) -> Iterator[str]:

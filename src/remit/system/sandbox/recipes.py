@@ -5,7 +5,7 @@ import shutil
 import sys
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from remit.core.errors import Misused, Unavailable
@@ -33,6 +33,7 @@ class Limits:
 
 
 FLOOD = 16
+_LONGEST_NAME = 1000
 MOST = Limits(seconds=3600.0, memory_bytes=16_384 * MEBIBYTE, processes=1024, disk_bytes=8_192 * MEBIBYTE)
 """Maximum limits, of those that a call may set."""
 
@@ -79,13 +80,10 @@ def script_and_program(language: str, code: str, limits: Limits) -> tuple[str, l
                 advice="Install Node from your distribution (apt install nodejs) or https://nodejs.org, so that `node` is on PATH.",
             )
         heap = f"--max-old-space-size={max(16, limits.memory_bytes // MEBIBYTE)}"
-        return "main.mjs" if _is_module(code) else "main.js", [str(node()), heap]
+        # One that imports or exports is a module; older versions of Node decide by the file name.
+        is_module = any(line.startswith(("import ", "import{", "export ", "export{", "await ")) for line in code.splitlines())
+        return "main.mjs" if is_module else "main.js", [str(node()), heap]
     return "main.sh", [shutil.which("bash", path=os.defpath + ":/usr/bin:/bin") or "/bin/sh"]
-
-
-def _is_module(code: str) -> bool:
-    """JavaScript that imports or exports is a module; older versions of Node decide by the file name."""
-    return any(line.startswith(("import ", "import{", "export ", "export{", "await ")) for line in code.splitlines())
 
 
 @cache
@@ -135,3 +133,16 @@ def search_path() -> str:
     program = node()
     beside = [str(python().program.parent), *([str(program.parent)] if program else [])]
     return ":".join(dict.fromkeys([*beside, "/usr/local/bin", "/usr/bin", "/bin"]))
+
+
+def is_plain(name: str) -> bool:
+    """Whether it names a file below a folder, and nothing else."""
+    path = PurePosixPath(name)
+    return (
+        0 < len(name.encode("utf-8", "surrogatepass")) <= _LONGEST_NAME
+        and not path.is_absolute()
+        and path.as_posix() == name
+        and all(part not in ("", ".", "..") and len(part.encode("utf-8", "surrogatepass")) <= 255 for part in name.split("/"))
+        and name.isprintable()
+        and "\\" not in name
+    )

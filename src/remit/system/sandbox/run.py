@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -18,14 +18,15 @@ from typing import IO, Any
 from remit.core.errors import Misused, Unavailable
 from remit.system.processes import MARK, descendants, kill_tree_async, process_start
 from remit.system.sandbox import recipes
-from remit.system.sandbox.boxes import Box, Job, alone, in_bubblewrap, keeper_orders
+from remit.system.sandbox.boxes import Box, Job, alone, in_bubblewrap, keeper_orders, message
 from remit.system.sandbox.cgroup import make_group
 from remit.system.sandbox.keeper import STOP_OUTPUT, measure_folders, measure_process, measure_proportionally, shared_memory
 from remit.system.sandbox.probe import Offer
-from remit.system.sandbox.recipes import FLOOD, Limits
-from remit.system.sandbox.wire import LINE_BYTES, ExitReport, KeeperLost, converse, is_plain, message
+from remit.system.sandbox.recipes import FLOOD, LIMIT_NAMES, Limits, is_plain
 from remit.system.threads import finish_despite_cancel, off_loop
 
+LINE_BYTES = 64 << 10
+_PART_BYTES = 1 << 18
 END_SECONDS = 3.0
 WATCH_SECONDS = 0.25
 """Interval of resource checks."""
@@ -112,9 +113,30 @@ LATE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeftFile:
+    """A file that the code left in its work folder."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    ended: ExitReport
-    is_cut: bool
+    exit_code: int | None = None
+    """None if a signal ended it."""
+    signal: int | None
+    milliseconds: int
+    killed_by: str
+    """The limit that it was killed for; empty if it ended by itself."""
+    hits: tuple[str, ...] = ()
+    """Limits that it hit and survived."""
+    peak_bytes: int = 0
+    """Peak memory, as observed."""
+    files: tuple[LeftFile, ...] = ()
+    """Returned files."""
+    left_there: int = 0
+    """Number of files not returned: not requested, too many or too large, unreadable, or with an unusable name."""
+    is_cut: bool = False
     """Whether output was dropped."""
 
 
@@ -125,7 +147,6 @@ Hear = Callable[[str, bytes], None]
 async def run(job: Job, offer: Offer, *, hear: Hear, out: Path) -> RunResult:
     """The files that it left are in `out` afterwards. Raises `Unavailable` if no sandbox could be created."""
     script, program = recipes.script_and_program(job.language, job.code, job.limits)
-    script = _script_name(script, job.files)
     files = [*((name, content) for name, content in job.files.items()), (script, job.code.encode("utf-8", "surrogatepass"))]
     _check(files, job)
     async with contextlib.AsyncExitStack() as stack:
@@ -148,20 +169,18 @@ async def run(job: Job, offer: Offer, *, hear: Hear, out: Path) -> RunResult:
         orders["group"] = group.open()
         stack.callback(os.close, orders["group"])
         ran = await _run_box(job, replace(box, passed=(*box.passed, orders["group"])), orders, hear, out)
-        return replace(ran, ended=_note_memory(ran.ended)) if group.was_exceeded() else ran
-
-
-def _note_memory(ended: ExitReport) -> ExitReport:
-    """For a run in which the kernel killed processes because its group exceeded its memory."""
-    return replace(ended, killed_by=ended.killed_by or "memory" if ended.exit_code is None else "", hits=(*ended.hits, "memory"))
+        if group.was_exceeded():
+            return replace(ran, killed_by=ran.killed_by or "memory" if ran.exit_code is None else "", hits=(*ran.hits, "memory"))
+        return ran
 
 
 def _check(files: list[tuple[str, bytes]], job: Job) -> None:
-    names = {name for name, _ in files}
+    names = [name for name, _ in files]
     for name in names:
         above = {str(folder) for folder in PurePosixPath(name).parents}
-        if not is_plain(name) or above & names:
-            raise Misused(f"{name!r} cannot be taken in.", advice="Name files below the work folder; a file cannot contain another.")
+        if not is_plain(name) or not above.isdisjoint(names) or names.count(name) > 1:
+            advice = f"Name files below the work folder, other than {names[-1]}; a file cannot contain another."
+            raise Misused(f"{name!r} cannot be taken in.", advice=advice)
     if sum(len(content) for _, content in files) > job.limits.disk_bytes:
         raise Misused("The files to take in are larger than the disk of the sandbox.", advice="Take in less, or give it a larger disk.")
 
@@ -187,7 +206,7 @@ async def _run_box(job: Job, box: Box, orders: dict[str, Any], hear: Hear, out: 
             ended = await _converse_in_time(job, control, message(orders), readers[2], out)
             await _ended(child, control)
             await asyncio.wait(pumps, timeout=END_SECONDS)
-            return RunResult(ended=ended, is_cut=tally.is_cut)
+            return replace(ended, is_cut=tally.is_cut)
         except Unavailable as error:
             await _ended(child, control)
             await asyncio.wait(pumps, timeout=END_SECONDS)
@@ -198,19 +217,120 @@ async def _run_box(job: Job, box: Box, orders: dict[str, Any], hear: Hear, out: 
             await asyncio.gather(*pumps, return_exceptions=True)
 
 
-async def _converse_in_time(job: Job, control: asyncio.StreamWriter, orders: bytes, reports: asyncio.StreamReader, out: Path) -> ExitReport:
+# ---- the report of the keeper. Nothing that comes out is believed unchecked.
+#
+# S                                  the code is about to run
+# X WORDS                            it is not: a layer of the sandbox could not be set up
+# E CODE SIGNAL MS KILLED HITS PEAK  it has ended
+# F SIZE NAME, then the bytes        a file it left (the name in hexadecimal)
+# . COUNT                            the end: how many other files it left
+
+
+class _KeeperLost(Exception):
+    """The keeper ended before the code did, or its report is malformed."""
+
+
+async def _converse_in_time(job: Job, control: asyncio.StreamWriter, orders: bytes, reports: asyncio.StreamReader, out: Path) -> RunResult:
+    """From the start of the code to its last file."""
     began = asyncio.get_running_loop().time()
     try:
         async with asyncio.timeout(job.limits.seconds + LATE_SECONDS):
             control.write(orders)
             with contextlib.suppress(ConnectionError):
                 await control.drain()
-            return await converse(reports, out, job.limits.disk_bytes)
-    except (TimeoutError, KeeperLost) as error:
+            if (line := await _line(reports)) == "S":
+                line = await _line(reports)
+            elif not line.startswith("X "):
+                line = "X it did not start"
+            if line.startswith("X "):
+                why = f"The sandbox could not be closed, so the code was not run: {line[2:]}."
+                raise Unavailable(why, code="TOOL_UNAVAILABLE", advice="Ask `remit doctor` what is missing.")
+            return await _take_files(_read_ending(line), reports, out, job.limits.disk_bytes)
+    except (TimeoutError, _KeeperLost) as error:
         took = asyncio.get_running_loop().time() - began
         # Killed from outside, by a person or the kernel; the reason is unknown.
         killed = "time" if isinstance(error, TimeoutError) or took >= job.limits.seconds else ""
-        return ExitReport(exit_code=None, signal=signal.SIGKILL, milliseconds=int(took * 1000), killed_by=killed, hits=())
+        return RunResult(signal=signal.SIGKILL, milliseconds=int(took * 1000), killed_by=killed)
+
+
+async def _line(reports: asyncio.StreamReader) -> str:
+    try:
+        return (await reports.readuntil(b"\n")).decode("ascii", "replace").rstrip("\n")
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        return ""
+
+
+def _read_ending(line: str) -> RunResult:
+    try:
+        mark, code, ended_by, took, killed, hits, peak = line.split(" ")
+        if mark != "E":
+            raise ValueError(mark)
+        return RunResult(
+            exit_code=int(code) if int(code) >= 0 else None,
+            signal=int(ended_by) or None,
+            milliseconds=int(took),
+            killed_by=killed if killed in LIMIT_NAMES else "",
+            hits=tuple(hit for hit in hits.split(",") if hit in LIMIT_NAMES),
+            peak_bytes=int(peak),
+        )
+    except ValueError:
+        raise _KeeperLost from None
+
+
+async def _take_files(ended: RunResult, reports: asyncio.StreamReader, out: Path, most_bytes: int) -> RunResult:
+    brought, lost = list[LeftFile](), 0
+    while (line := await _line(reports)).startswith("F "):
+        size, name = _left(line)
+        most_bytes -= size
+        if most_bytes < 0:
+            raise _KeeperLost
+        if await _bring(reports, size, out / name if is_plain(name) else None):
+            brought.append(LeftFile(name=name, size=size))
+        else:
+            lost += 1
+    mark, _, count = line.partition(" ")
+    if mark != "." or not count.isdigit():
+        raise _KeeperLost
+    return replace(ended, files=tuple(brought), left_there=int(count) + lost)
+
+
+def _left(line: str) -> tuple[int, str]:
+    """Size and name of a file; the name may be unusable."""
+    try:
+        _, size, encoded = line.split(" ")
+        name = bytes.fromhex(encoded).decode("utf-8", "surrogateescape")
+    except ValueError:
+        raise _KeeperLost from None
+    if not size.isdigit():
+        raise _KeeperLost
+    return int(size), name
+
+
+async def _bring(reports: asyncio.StreamReader, size: int, target: Path | None) -> bool:
+    """Whether it is written now. Data that cannot be written (a full disk) is read nevertheless: other files follow."""
+    is_kept = target is not None and await off_loop(_append, target, b"")
+    while size:
+        part = await reports.read(min(size, _PART_BYTES))
+        if not part:
+            raise _KeeperLost
+        size -= len(part)
+        is_kept = is_kept and target is not None and await off_loop(_append, target, part)
+    return is_kept
+
+
+def _append(target: Path, data: bytes) -> bool:
+    """Whether it was written; otherwise nothing of it is left. No data: a new file, in place of one of an interrupted run."""
+    try:
+        if not data:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)
+        with target.open("ab" if data else "xb") as file:
+            file.write(data)
+    except OSError:
+        with contextlib.suppress(OSError):
+            target.unlink()
+        return False
+    return True
 
 
 # ---- one program
@@ -310,10 +430,3 @@ async def _output_pipe(uid: int) -> AsyncIterator[tuple[IO[bytes], asyncio.Strea
             yield theirs, reader
         finally:
             transport.close()
-
-
-def _script_name(wanted: str, taken: Mapping[str, bytes]) -> str:
-    stem, dot, ending = wanted.partition(".")
-    names = (wanted, *(f"{stem}_{number}{dot}{ending}" for number in range(1, len(taken) + 2)))
-    first = {name.partition("/")[0] for name in taken}
-    return next(name for name in names if name not in first)
