@@ -2,7 +2,7 @@
 
 Nothing is kept while a delegation runs: ids come from `core.ids`, times from the delegation itself. So a delegation that was resumed after
 a crash, or settled by the next process, has its span under the right caller. Steps are events of the span. Parameters, results and
-messages are not included. Requires the OpenTelemetry SDK. Its names for generative AI are still "Development"; remit's own are `remit.*`."""
+messages are not included. Requires the OpenTelemetry SDK. Names for generative AI are still "Development"; remit's own are `remit.*`."""
 
 import os
 import time
