@@ -77,11 +77,16 @@ async def test_delegations_in_a_cloned_database_are_not_recovered(clone: Path) -
     with pytest.raises(Refused, match="remit trust --adopt") as refused:
         await opened(clone)
     assert refused.value.code == "NOT_TRUSTED"
+    assert not (clone / "owned").exists()
+    assert (clone / ".remit" / "remit.db").read_bytes() == before
+
+
+def test_writing_to_a_cloned_database_names_the_approval_command(clone: Path) -> None:
+    before = (clone / ".remit" / "remit.db").read_bytes()
     for command in (("recover",), ("delegate", "worker.list_files"), ("serve", "--http", "127.0.0.1:0")):
         done = cli.run(*command, cwd=clone)
         assert done.code != 0
         assert "remit trust --adopt" in done.stderr, command
-    assert not (clone / "owned").exists()
     assert (clone / ".remit" / "remit.db").read_bytes() == before
 
 
