@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from remit import Owner, Priority, Record, RecordDelegation, Remit, SqliteStore, State, Status, StopReason, agent
+from remit import Owner, RecordDelegation, Remit, SqliteStore, State, Status, StopReason, agent
 from support.lab import is_lab, rounds
 from support.processes import pid_space, process_start
+from support.store_suite import record
 
 WORKLOAD = Path(__file__).with_name("crash_workload.py")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
@@ -63,33 +64,15 @@ def test_work_of_a_live_process_is_never_taken_over(tmp_path: Path) -> None:
 # ---- owners
 
 
-def left_behind(folder: Path, owner: Owner, **fields: Any) -> str:
+def left_behind(folder: Path, owner: Owner) -> str:
     """Create a project in which `owner` ran a delegation of `worker`."""
-    session_id = "sess_1766700000_abc123"
-    now = time.time()
-    record = Record(
-        session_id=session_id,
-        root_id=session_id,
-        parent_id=None,
-        depth=1,
-        path=("orchestrator", "worker"),
-        agent="worker",
-        parameters={},
-        caller="orchestrator",
-        priority=Priority.NORMAL,
-        state=State.RUNNING,
-        created_at=now,
-        started_at=now,
-        timeout_seconds=60.0,
-        deadline_at=now + 60.0,
-        owner=owner.owner_id,
-    )
+    left = record(1, agent="worker", parameters={}, owner=owner.owner_id, created_at=time.time())
     (folder / ".remit").mkdir()
     store = SqliteStore(folder / ".remit" / "remit.db")
     store.register_owner(owner)
-    store.apply([RecordDelegation(record)])
+    store.apply([RecordDelegation(left)])
     store.close()
-    return session_id
+    return left.session_id
 
 
 def owner_of(pid: int, started: str | None) -> Owner:

@@ -13,6 +13,7 @@ import pytest
 from remit import Remit
 from support import engine_suite, engine_time_suite, engine_tree_suite
 from support.engine_features import engine_cache_suite, engine_composition_suite, engine_group_suite
+from support.engine_samples import until
 from support.engine_suite import ENGINE_CHECKS, Check, OpenRemit
 from support.lab import is_lab
 from support.temporal_server import TemporalServer
@@ -95,6 +96,7 @@ def two_workers(temporal: TemporalServer, forks: WorkerForks) -> Iterator[OpenRe
             async with serving.serving(), Remit.open(root, agents=serving.bridged(), settings=chosen) as remit:
                 for worker in started:
                     await worker.wait_ready()
+                await until(lambda: serving.connected >= count)
                 define = remit.directory.define
                 remit.directory.define = lambda definition: (define(definition), serving.define(definition))[0]  # type: ignore[method-assign]
                 yield remit

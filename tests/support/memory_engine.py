@@ -40,6 +40,7 @@ from remit import (
 from remit import engine_kit as kit
 
 CHILDREN_SECONDS = 0.9
+LOOK_SECONDS = 0.005
 
 
 class MemoryRun(kit.LocalRun):
@@ -51,7 +52,6 @@ class MemoryRun(kit.LocalRun):
         self.done: asyncio.Future[Return] = engine.loop.create_future()
         self.has_slot = asyncio.Event()
         self.soft = asyncio.Event()
-        self.news = asyncio.Condition()
         self.children: list[MemoryRun] = []
         self.stopped_by: kit.Stop | None = None
         self.task: asyncio.Task[None] | None = None
@@ -152,10 +152,7 @@ class MemoryRun(kit.LocalRun):
         """Cancel the agent, wait for its grace period, then abandon it."""
         agent.cancel()
         self.soft.set()
-        grace = max(
-            0.5 if self.agent.spec.isolation is Isolation.PROCESS else 0.0, self.engine.config.deps.settings.kill_grace_seconds + 0.1
-        )
-        await asyncio.wait([agent], timeout=grace)
+        await asyncio.wait([agent], timeout=0.5 if self.agent.spec.isolation is Isolation.PROCESS else 0.35)
         if agent.done():
             return agent.result()
         gone = self.abandon(f"The {self.agent.spec.isolation} agent {self.delegation.agent}")
@@ -168,7 +165,7 @@ class MemoryRun(kit.LocalRun):
         self.stopped_by = why
         if why.reason is StopReason.CANCELLED:
             self.say(EventKind.CANCEL, {"state": "requested", "source": why.source, "reason": why.detail})
-        for child in [child for child in self.children if not child.is_settled]:
+        for child in self.children:
             is_own = why.reason is StopReason.CANCELLED or child.remaining() <= 0.001
             source = f"the end of its caller {self.delegation.agent}"
             child.stop(why if is_own else kit.Stop(reason=StopReason.CANCELLED, source=source, detail=why.source))
@@ -189,7 +186,6 @@ class MemoryRun(kit.LocalRun):
             self.deps.note_errors(self.delegation, own, result.traceback)
         self.done.set_result(result)
         self.engine.bus.ended(self.delegation, result, now, tokens, cost, steps)
-        self.engine.spawn(self._notify())
 
     def _cancel_state(self) -> str:
         if self.delegation.session_id in self.engine.left_behind:
@@ -243,11 +239,6 @@ class MemoryRun(kit.LocalRun):
             self.heard()
         event = self.output.append(self.delegation.session_id, kind, body, self.deps.clock.wall())
         self.store.apply([AppendEvent(event)])
-        self.engine.spawn(self._notify())
-
-    async def _notify(self) -> None:
-        async with self.news:
-            self.news.notify_all()
 
     def spend(self, tokens: int, cost: float) -> tuple[int, float, str | None]:
         passed = self.budget.charge(tokens=tokens, cost=cost)
@@ -324,9 +315,7 @@ class MemoryHandle(kit.LiveHandle):
             if run.done.done():
                 yield kit.final_event(run.done.result(), kit.LAST + run.output.count, run.deps.clock.wall())
                 return
-            async with run.news:
-                if position == len(run.output.events) and not run.done.done():
-                    await run.news.wait()
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
         return list(await self.run.cancel_tree(reason, "its caller"))
@@ -392,15 +381,11 @@ class MemoryEngine:
         if holder is not None:
             ours, theirs = (kit.normalised_call(one.agent, one.parameters) for one in (delegation, holder))
             if ours != theirs and not (delegation.key or "").startswith(kit.CACHE_KEYS):
-                error = _error("This idempotency key belongs to another call.", "INVALID_PARAMETERS", "Use one key for one call.")
-                submission.refusal = kit.refused_return(delegation, error)
-                return self._refused(submission)
+                return self._refused_for(submission, "This idempotency key belongs to another call.", "INVALID_PARAMETERS", "Use one key.")
             return holder.result if holder.result is not None else (self.runs[holder.session_id], False)
         run = MemoryRun(submission, self)
         if not self._has_room(delegation.agent) and len(self.waiting) >= self.config.deps.settings.queue_limit:
-            error = _error("The queue is full.", "QUEUE_FULL", "Raise queue_limit.")
-            submission.refusal = kit.refused_return(delegation, error)
-            return self._refused(submission)
+            return self._refused_for(submission, "The queue is full.", "QUEUE_FULL", "Raise queue_limit.")
         submission.step_times[5] = self.config.deps.clock.wall()
         while store.apply([BeginDelegation(run.delegation, State.QUEUED, self.owner.owner_id, None, submission.step_times)]).clashes:
             run.redrawn()
@@ -414,6 +399,11 @@ class MemoryEngine:
         return run, True
 
     async def refuse(self, submission: kit.Submission) -> Return:
+        return self._refused(submission)
+
+    def _refused_for(self, submission: kit.Submission, message: str, code: str, advice: str) -> Return:
+        error = ErrorInfo(type=code.lower(), message=message, code=code, recoverable=True, recommendation=advice)
+        submission.refusal = kit.refused_return(submission.delegation, error)
         return self._refused(submission)
 
     def _refused(self, submission: kit.Submission) -> Return:
@@ -556,7 +546,3 @@ class MemoryEngine:
         self.bus.close()
         for task in list(self.tasks):
             task.cancel()
-
-
-def _error(message: str, code: str, recommendation: str) -> ErrorInfo:
-    return ErrorInfo(type=code.lower(), message=message, code=code, recoverable=True, recommendation=recommendation)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from obstore.store import S3Store
 
-from remit.core.shipped_files import Manifest, ShippedFile
+from remit.core.ports import Manifest, ShippedFile
 from remit.stores.blobs import PART_BYTES, BlobStore
 
 __all__ = ["BUCKET", "PART_BYTES", "PROGRAM", "BlobStore", "Manifest", "S3Server", "ShippedFile"]

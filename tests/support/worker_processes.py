@@ -141,6 +141,10 @@ class AgentServer:
         self._connections.append(handler.connection)
         return handler.connection
 
+    @property
+    def connected(self) -> int:
+        return len(self._connections)
+
     def define(self, definition: AgentDefinition) -> None:
         """Send the caller's definitions to every worker."""
         for connection in self._connections:

@@ -155,7 +155,10 @@ Schema = dict[str, Any]
 
 def tool_definition(catalogue: Catalogue) -> Schema:
     """The tool's name, description and schema. The schema has no conditions, which vendors of models do not support."""
-    schema = {"type": "object", "properties": properties(catalogue), "required": _required(catalogue)}
+    targets = catalogue.targets().values()
+    has_plain = not targets or any(None in operations for operations in targets)
+    required = ["target", "parameters"] if has_plain else ["target", "operation", "parameters"]
+    schema = {"type": "object", "properties": properties(catalogue), "required": required}
     return {"name": "delegate", "description": description(catalogue), "inputSchema": schema}
 
 
@@ -217,13 +220,6 @@ def one_of(words: str, names: list[str], *, rest: str = "") -> Schema:
     if len(names) > NAMES_IN_SCHEMA:
         return {"type": "string", "description": words.removesuffix(".") + rest + "."}
     return {"type": "string", "description": words} | ({"enum": names} if names else {})
-
-
-def _required(catalogue: Catalogue) -> list[str]:
-    """`operation` is optional if a target is an agent itself."""
-    targets = catalogue.targets().values()
-    has_plain = not targets or any(None in operations for operations in targets)
-    return ["target", "parameters"] if has_plain else ["target", "operation", "parameters"]
 
 
 ARGUMENTS = ("target", "operation", "parameters", "timeout", "priority", "resume", "idle")

@@ -1,6 +1,7 @@
 """The ports that `runtime` and the engines use: stores, files and agents. The conformance suites are in `remit.testing`."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from remit.core.adaptive import RunSample
@@ -11,7 +12,6 @@ from remit.core.record import CancelRequest, Head, HistoryQuery, Owner, Record, 
 
 if TYPE_CHECKING:
     from remit.core.metrics import Tally
-    from remit.core.shipped_files import Manifest
 
 
 class Store(Protocol):
@@ -133,6 +133,29 @@ class Store(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class ShippedFile:
+    """A file that is in the object store."""
+
+    path: str
+    """Relative to the root of the project."""
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The files of a delegation that are in the object store, for other machines."""
+
+    files: tuple[ShippedFile, ...]
+    at: float
+    """Wall clock of its worker: they are as they were then."""
+    attempt: int = 1
+    worker: str = ""
+    base: str = ""
+    """The commit that its worktree began from, if it has one."""
+
+
 class Blobs(Protocol):
     """Files that processes on other machines can read: content by its sha256, and a manifest for each delegation. Blocking.
 
@@ -152,9 +175,9 @@ class Blobs(Protocol):
     def get(self, sha256: str, size: int, descriptor: int) -> None:
         """Write the content to an empty file, and compare it with its hash."""
 
-    def write_manifest(self, session_id: str, manifest: "Manifest") -> None: ...
+    def write_manifest(self, session_id: str, manifest: Manifest) -> None: ...
 
-    def manifest(self, session_id: str) -> "Manifest | None":
+    def manifest(self, session_id: str) -> Manifest | None:
         """Of its newest attempt."""
         ...
 

@@ -95,7 +95,9 @@ def is_suspicious(data: bytes) -> bool:
 def redact_formats(data: bytes) -> bytes:
     """Redact known formats, secrets in URL queries and in shell assignments. Keeps quotes and backslashes, so JSON stays valid."""
     if b"=" in data:
-        data = re.sub(_VARIABLE, rb"\1" + _REDACTED, _QUERY.sub(_redact_query, data))
+        data = re.sub(
+            _VARIABLE, rb"\1" + _REDACTED, _QUERY.sub(lambda found: found["name"] + _REDACTED if _is_secret_here(found) else found[0], data)
+        )
     return _redact_known(redact_token_bytes(data)) if is_suspicious(data) else data
 
 
@@ -107,10 +109,6 @@ def redact_known_keys(text: str) -> str:
 
 def _redact_known(data: bytes) -> bytes:
     return re.sub(_FORMATS, lambda found: (found["keep"] or found["header"] or found["scheme"] or b"") + _REDACTED, data)
-
-
-def _redact_query(match: "re.Match[bytes]") -> bytes:
-    return match["name"] + _REDACTED if _is_secret_here(match) else match[0]
 
 
 def _is_secret_here(match: "re.Match[bytes]") -> bool:

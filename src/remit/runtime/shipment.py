@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING
 
 from remit.core.context import GIVEN
 from remit.core.errors import Failed, Misused, RemitError, Unavailable
-from remit.core.ports import Blobs
+from remit.core.ports import Blobs, Manifest, ShippedFile
 from remit.core.protected_paths import is_private, is_pyproject, protection_of, session_of
 from remit.core.result import Artifact, Evidence, Return
-from remit.core.shipped_files import Manifest, ShippedFile
 from remit.core.text import list_some, plural
 from remit.runtime.harvest import MAX_ARTIFACTS, guess_type, search
 from remit.runtime.reply import PartialWork

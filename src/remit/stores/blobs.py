@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from remit.core.errors import Failed, Misused, Unavailable
 from remit.core.ids import is_session_id
-from remit.core.shipped_files import Manifest
+from remit.core.ports import Manifest
 from remit.system.artifact_files import path_fault
 
 if TYPE_CHECKING:

@@ -8,9 +8,12 @@ import pytest
 from remit import AgentDefinition, Settings, load_settings
 from remit.agents.declarations import all_joined, declarations_of
 from remit.agents.definition import Kind
+from remit.agents.directory import Directory
+from remit.agents.model.model_agent import reachable
 from remit.agents.model_agents import OPERATIONS, is_reached, reach_of
-from remit.builtin import TARGETS, loader
+from remit.builtin import loader
 from remit.builtin.compose import SPEC
+from remit.core.agents import AgentSpec
 from remit.models.client import Models
 
 PROJECT = 'model = "openai:gpt-5"\n'
@@ -39,7 +42,7 @@ def good(root: Path, head: str, *, toml: str = PROJECT, folder: str = OWN) -> Ag
 
 def test_list_of_operations_matches_the_built_in_agents() -> None:
     models = Models(Settings())
-    there = {one.spec.name for target in TARGETS for one in loader(target, Settings(), lambda: models)()}
+    there = {one.spec.name for target in ("worker", "researcher", "coder") for one in loader(target, Settings(), lambda: models)()}
     assert there | {SPEC.name} == set(OPERATIONS)
 
 
@@ -79,6 +82,8 @@ def test_profile_on_a_model_agent_inherits_its_model_and_at_most_its_tools(tmp_p
     executor = 'model = "ollama:small"\ntools = ["worker"]\ninstructions = "Be brief."\nrequests = 3\ntimeout = 9\neffects = ["network"]\n'
     toml = f'profiles_on = "cheap"\n[agents.cheap]\nkind = "model"\n{executor}'
     found = good(tmp_path, "tools: Read, Bash", toml=toml, folder=CLAUDE)
+    may_reach = reachable(found, Directory(lambda agent: agent))
+    assert [may_reach(AgentSpec(name=name)) for name in ("worker.read_file", "coder.execute_code")] == [True, False]
     assert (found.kind, found.models, found.tools, found.runs_on) == (
         Kind.MODEL,
         ("ollama:small",),

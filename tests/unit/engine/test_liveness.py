@@ -4,27 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from remit import Priority, Record, State
+from remit import Record, State
 from remit.system.liveness import LATE_SECONDS, QUIET_SECONDS, Stuck, stuck
+from support.store_suite import record
 
 NOW = 1_700_000_100.0
-RUNNING = Record(
-    session_id="sess_1700000000_000000",
-    root_id="sess_1700000000_000000",
-    parent_id=None,
-    depth=1,
-    path=("orchestrator", "worker"),
-    agent="worker",
-    parameters={},
-    caller="orchestrator",
-    priority=Priority.NORMAL,
-    state=State.RUNNING,
-    created_at=NOW - 500,
-    started_at=NOW - 500,
-    timeout_seconds=1000,
-    deadline_at=NOW + 500,
-    owner="alive",
-)
+RUNNING = record(1, owner="alive", created_at=NOW - 500, timeout_seconds=1000, deadline_at=NOW + 500)
 
 
 @pytest.mark.parametrize(

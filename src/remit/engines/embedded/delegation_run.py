@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import IntEnum, auto
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from remit.core.agents import Isolation
@@ -669,19 +668,21 @@ class DelegationRun(LocalRun):
         if kind is not EventKind.NOTICE:  # remit's own notices are not a sign of life
             self.heard()
         event = self.output.append(self.delegation.session_id, kind, body, engine.deps.clock.wall())
-        then, limits = self.output.written, engine.spending_limits(self) if kind is EventKind.SPENT else None
-        if limits is not None:
-            self.drawn = engine.loop.create_future()
-            then = partial(self._on_drawn, self.drawn)
-        engine.journal.write(AppendEvent(event, limits), then)
+        limits = engine.spending_limits(self) if kind is EventKind.SPENT else None
+        engine.journal.write(AppendEvent(event, limits), self.output.written if limits is None else self._draw())
         self._notify()
 
-    def _on_drawn(self, answered: "asyncio.Future[None]", problem: Problem) -> None:
-        """The store has compared its spending with limits that other processes draw from, too."""
-        self.output.written()
-        if isinstance(problem, OverBudget):
-            self.stop(Stop(reason=StopReason.BUDGET, source="the budget", detail=problem.lack))
-        answered.set_result(None)
+    def _draw(self) -> Callable[[Problem], None]:
+        """Waits until the store has compared its spending with limits that other processes draw from, too."""
+        self.drawn = answered = self._engine.loop.create_future()
+
+        def compared(problem: Problem) -> None:
+            self.output.written()
+            if isinstance(problem, OverBudget):
+                self.stop(Stop(reason=StopReason.BUDGET, source="the budget", detail=problem.lack))
+            answered.set_result(None)
+
+        return compared
 
     def heard(self) -> None:
         """Note a sign of life, for it and for every caller that waits for it."""
