@@ -12,9 +12,8 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import Field
 
 from remit.agents.function import FunctionAgent, agent
-from remit.builtin import TARGETS
 from remit.builtin.assistant.conversations import Conversation, Conversations
-from remit.core.agents import ASSISTANT, AgentSpec, is_role
+from remit.core.agents import ASSISTANT, BUILTIN_TARGETS, AgentSpec, is_role
 from remit.core.context import Context
 from remit.core.delegate_results import READ, SUMMARISE, result_of_record, text_of
 from remit.core.delegation import ROOT_CALLER
@@ -214,7 +213,7 @@ class Assistant:
 
 def _load(targets: Sequence[str]) -> None:
     """Import off the loop: on a slow disk it takes longer than an agent may block the loop."""
-    for module in ("remit.builtin.assistant.message", *(f"remit.builtin.{one}" for one in targets if one in TARGETS)):
+    for module in ("remit.builtin.assistant.message", *(f"remit.builtin.{one}" for one in targets if one in BUILTIN_TARGETS)):
         importlib.import_module(module)
 
 
