@@ -679,9 +679,7 @@ class Remit:
         """The agents passed to `open`, and those of the project at `root` if one is named."""
         from remit.agents.directory import Directory
         from remit.agents.executors import ExecutorDeps, Executors
-        from remit.agents.python_files import describe_project
-        from remit.builtin import offer_built_in
-        from remit.builtin.assistant import offer_assistant
+        from remit.builtin import describe, load_project, offer_built_in
 
         self._executor_deps = ExecutorDeps(self._make_pool, self._make_models, self, self.root, self.trust)
         self._executors = Executors(self._executor_deps, self.settings.kill_grace_seconds)
@@ -689,21 +687,8 @@ class Remit:
         for given in self._given.agents:
             directory.register(given)
         if root is not None:
-            described = await off_loop(describe_project, root / ".remit", self.trust.allows_content, self.settings.describe_seconds)
-            directory.load_files(described)
-            if self.settings.has_mcp_servers:
-                from remit.agents.mcp.tool_agents import describe_unknown
-
-                await off_loop(describe_unknown, root, self.settings, self.trust)
-            directory.load_definitions(root, self.settings, self.trust)
-            directory.load_entry_points()
-            directory.list_unapproved(described, self.trust)
-            if (root / ".remit" / "flows").is_dir():
-                from remit.builtin.flows import load_flows
-
-                load_flows(directory, root, self.settings.limits_for, self.trust)
-        offer_built_in(directory, self.settings, lambda: self.models)
-        offer_assistant(directory, self.settings, lambda: self.models, self)
+            load_project(directory, root, self.settings, self.trust, await off_loop(describe, root, self.settings, self.trust))
+        offer_built_in(directory, self.settings, lambda: self.models, self)
 
     def _make_pool(self) -> "ProcessPool":
         from remit.agents.process.pool import ProcessPool

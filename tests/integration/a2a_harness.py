@@ -2,29 +2,20 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from grpc_harness import TokenHarness
+
 from remit import Remit
-from support.server import Grants, Permission
 
 BINDINGS = ("JSONRPC", "HTTP+JSON")
-DELEGATE_ONLY = frozenset({Permission.DELEGATE})
 
 
-@dataclass
-class Harness:
-    remit: Remit
-    authenticator: Any
+@dataclass(kw_only=True)
+class Harness(TokenHarness):
     url: str
-    closing: contextlib.AsyncExitStack
-    tokens: dict[str, str] = field(default_factory=dict)
-
-    def token(self, name: str = "client", permissions: frozenset[Permission] = DELEGATE_ONLY, **grants: Any) -> str:
-        if name not in self.tokens:
-            self.tokens[name] = self.authenticator.tokens.new(name, Grants(permissions=permissions, **grants))[1]
-        return self.tokens[name]
 
     async def client(self, binding: str = "JSONRPC", token: str | None = None, *, streaming: bool = True) -> Any:
         """A client of the SDK, configured by the served agent card."""
@@ -48,7 +39,7 @@ async def a2a_harness(
         apis = await closing.enter_async_context(Apis(remit, replace(bound, is_local=not is_public)))
         assert apis.http_address is not None
         async with contextlib.AsyncExitStack() as clients:
-            yield Harness(remit, apis.authenticator, apis.http_address, clients)
+            yield Harness(remit=remit, authenticator=apis.authenticator, url=apis.http_address, closing=clients)
 
 
 def message(text: str = "", data: Any = None, *, message_id: str = "", skill: str | None = None, **fields: Any) -> Any:

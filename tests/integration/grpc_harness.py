@@ -63,13 +63,12 @@ async def asks(ctx: Context) -> str:
 AGENTS = (count, echo, slow, fails, loud, asks)
 
 
-@dataclass
-class Harness:
+@dataclass(kw_only=True)
+class TokenHarness:
+    """A served project and the tokens of its callers."""
+
     remit: Remit
-    service: Any
     authenticator: Any
-    api: Any
-    address: str
     closing: contextlib.AsyncExitStack
     tokens: dict[str, str] = field(default_factory=dict)
 
@@ -77,6 +76,13 @@ class Harness:
         if name not in self.tokens:
             self.tokens[name] = self.authenticator.tokens.new(name, Grants(permissions=permissions, **grants))[1]
         return self.tokens[name]
+
+
+@dataclass(kw_only=True)
+class Harness(TokenHarness):
+    service: Any
+    api: Any
+    address: str
 
     async def channel(self, address: str | None = None, credentials: Any = None, **options: Any) -> Any:
         import grpc.aio
@@ -132,7 +138,7 @@ async def grpc_harness(
         service = Service(remit)
         api = await grpc_api(service, authenticator, known, *addresses)
         closing.push_async_callback(api.stop, 0.0)
-        yield Harness(remit, service, authenticator, api, api.address, closing)
+        yield Harness(remit=remit, service=service, authenticator=authenticator, api=api, address=api.address, closing=closing)
 
 
 def messages() -> Any:

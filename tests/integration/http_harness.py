@@ -6,33 +6,27 @@ import json
 import re
 import socket
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from grpc_harness import count, fails, loud, slow
+from grpc_harness import TokenHarness, count, fails, loud, slow
 
 from remit import Remit
-from support.server import EVERYTHING, Grants, Permission
+from support.server import EVERYTHING, Permission
 
 AGENTS = (count, slow, fails, loud)
 
 
-@dataclass
-class Harness:
-    remit: Remit
+@dataclass(kw_only=True)
+class Harness(TokenHarness):
     service: Any
-    authenticator: Any
     server: Any
     address: Any
     url: str
-    closing: contextlib.AsyncExitStack
-    tokens: dict[str, str] = field(default_factory=dict)
 
     def token(self, name: str = "client", permissions: frozenset[Permission] = EVERYTHING - {Permission.RELAY}, **grants: Any) -> str:
-        if name not in self.tokens:
-            self.tokens[name] = self.authenticator.tokens.new(name, Grants(permissions=permissions, **grants))[1]
-        return self.tokens[name]
+        return super().token(name, permissions, **grants)
 
     async def client(self, token: str | None = None, **options: Any) -> Any:
         import httpx
@@ -113,7 +107,10 @@ async def http_harness(
         await server.start([listening])
         closing.push_async_callback(server.stop, 0.5)
         async with contextlib.AsyncExitStack() as clients:
-            yield Harness(remit, service, authenticator, server, address, f"http://127.0.0.1:{address[1]}", clients)
+            yield Harness(
+                remit=remit, service=service, authenticator=authenticator, server=server, address=address,
+                url=f"http://127.0.0.1:{address[1]}", closing=clients,
+            )  # fmt: skip
 
 
 async def events_of(answer: Any, *, until: str | None = None) -> list[tuple[str, str, Any]]:

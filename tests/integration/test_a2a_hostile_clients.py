@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a2a_harness import BINDINGS, DELEGATE_ONLY, a2a_harness, message, send, state_name
+from a2a_harness import BINDINGS, a2a_harness, message, send, state_name
+from grpc_harness import DELEGATE_ONLY
 
 from remit import Context, agent
 from support.server import Permission

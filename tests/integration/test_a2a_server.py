@@ -136,31 +136,6 @@ async def test_metadata_is_camel_case_with_iso_times(harness: Harness) -> None:
     assert [name for name in facts if not name.isalnum()] == []
 
 
-async def test_message_id_of_another_call_is_refused_in_the_words_of_a2a(harness: Harness) -> None:
-    from a2a.utils.errors import InvalidParamsError
-
-    for binding in BINDINGS:
-        client = await harness.client(binding, streaming=False)
-        await one_task(client, message(skill="echo", data={"text": "x"}, message_id=f"one-{binding}"))
-        with pytest.raises(InvalidParamsError, match=r"messageId.*belongs to another call") as refused:
-            await one_task(client, message(skill="echo", data={"text": "y"}, message_id=f"one-{binding}"))
-        assert "key:" not in str(refused.value)
-
-
-async def test_tasks_are_the_same_after_a_restart(tmp_path: Path) -> None:
-    from a2a.types import GetTaskRequest
-
-    async with a2a_harness(tmp_path, AGENTS) as harness:
-        client = await harness.client(streaming=False)
-        token = harness.token()
-        finished = await one_task(client, message(skill="echo", data={"text": "x"}))
-        waiting_task = await one_task(client, message("paint", skill="asks"))
-    async with a2a_harness(tmp_path, AGENTS) as harness:
-        client = await harness.client(token=token, streaming=False)
-        assert await client.get_task(GetTaskRequest(id=finished.id)) == finished
-        assert state_name(await one_task(client, message("blue", task_id=waiting_task.id))) == "COMPLETED"
-
-
 async def test_public_card_shows_anonymous_callers_only_how_to_authenticate(tmp_path: Path) -> None:
     import httpx
     from a2a.types import GetExtendedAgentCardRequest

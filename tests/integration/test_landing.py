@@ -248,25 +248,32 @@ async def test_branch_checked_out_during_the_run_is_not_changed(tmp_path: Path) 
     assert git(tmp_path, "branch", "--show-current").strip() == "other"
 
 
-async def test_queue_without_an_acceptance_command_is_refused_with_the_line_to_add(tmp_path: Path) -> None:
-    board, writer = made_board(tmp_path, accept=()), Writer(writes("new.txt"))
-    with pytest.raises(Refused) as refused:
-        await writer.implement(board)
-    assert 'accept = ["make test"]' in refused.value.advice
-    assert "--no-accept" in refused.value.advice
-    assert status(board) == "planned"
-    assert (await writer.implement(board, landing=LandingOptions(is_accepting=False))).status == "completed"
-
-
-async def test_branch_that_fails_acceptance_stops_the_run_at_its_start(tmp_path: Path) -> None:
-    board, writer = made_board(tmp_path), Writer(writes("new.txt"))
-    commit_theirs(tmp_path, "broken")
-    async with Remit.open(tmp_path, agents=writer.agents(), recover=False, settings={"workspace": {"accept": [GREEN]}}) as remit:
-        with pytest.raises(Refused) as refused:
+@pytest.mark.parametrize(
+    ("accept", "workspace", "words"),
+    [
+        ((), {}, ['accept = ["make test"]', "--no-accept"]),
+        ((GREEN,), {"accept": [GREEN]}, ["main itself fails its acceptance commands"]),
+        (
+            (GREEN,),
+            {"setup": ["echo no compiler; exit 3"]},
+            ["[workspace] setup: `echo no compiler; exit 3` exited 3. Its output ended: no compiler", "accept_in"],
+        ),
+    ],
+    ids=["no acceptance", "branch is red", "set-up fails"],
+)
+async def test_work_that_could_not_land_is_refused_before_anything_runs(
+    tmp_path: Path, accept: Any, workspace: dict[str, Any], words: list[str]
+) -> None:
+    board, writer = made_board(tmp_path, accept=accept), Writer(writes("new.txt"))
+    if "accept" in workspace:
+        commit_theirs(tmp_path, "broken")
+    async with Remit.open(tmp_path, agents=writer.agents(), recover=False, settings={"workspace": workspace}) as remit:
+        with pytest.raises((Refused, Unavailable)) as refused:
             await implement(remit, board, 1)
-    assert "main itself fails its acceptance commands" in refused.value.message
-    assert branches(tmp_path) == ["main"]
-    assert (status(board), writer.requests) == ("planned", [])
+    assert all(one in f"{refused.value.message} {refused.value.advice}" for one in words)
+    assert (status(board), writer.requests, branches(tmp_path)) == ("planned", [], ["main"])
+    if not accept:
+        assert (await writer.implement(board, landing=LandingOptions(is_accepting=False))).status == "completed"
 
 
 async def test_set_up_has_network_and_runs_files_of_agents_in_the_sandbox(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -281,17 +288,6 @@ async def test_set_up_has_network_and_runs_files_of_agents_in_the_sandbox(tmp_pa
     assert [outcome.status for outcome in outcomes] == ["completed", "completed"], outcomes
     assert "owned" in git(tmp_path, "show", "HEAD:setup.sh")
     assert list(outside.iterdir()) == []
-
-
-async def test_failing_set_up_is_reported_before_anything_runs(tmp_path: Path) -> None:
-    board, writer = made_board(tmp_path), Writer(writes("new.txt"))
-    settings = {"workspace": {"setup": ["echo no compiler; exit 3"]}}
-    async with Remit.open(tmp_path, agents=writer.agents(), recover=False, settings=settings) as remit:
-        with pytest.raises(Unavailable) as refused:
-            await implement(remit, board, 1)
-    assert refused.value.message.startswith("[workspace] setup: `echo no compiler; exit 3` exited 3. Its output ended: no compiler")
-    assert "accept_in" in refused.value.advice
-    assert (status(board), writer.requests, branches(tmp_path)) == ("planned", [], ["main"])
 
 
 async def test_flaky_acceptance_is_repeated_once_and_recorded(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -67,7 +67,7 @@ async def test_uncommitted_changes_are_reviewed_and_the_report_is_committed(proj
     assert {one["rule"] for one in outcome.data["findings"]} >= {"S307", "S602", "T100"}
     assert {one["file"] for one in outcome.data["findings"]} == {"src/a.py"}
     assert "src/a.py:5" in report
-    assert "## What was not looked at" in report
+    assert "- **Reviewed**: the uncommitted changes in src\n" in report
     assert git(project, "log", "-1", "--format=%s|%(trailers:key=Session,valueonly)", "--name-only").split() == [
         "review:", "src", f"({len(outcome.data['findings'])}", f"findings)|{outcome.session_id}", "specs/reviews/review-001.md",
     ]  # fmt: skip

@@ -124,31 +124,26 @@ def lock_file(folder: Path, number: int) -> Path:
 def _locked(folder: Path, number: int, now: float) -> int:
     """Descriptor of its locked file; else `Refused`. Under the guard."""
     path = lock_file(folder, number)
-    lock = try_lock(path)
-    if lock is not None:  # whatever the file says, no process has the lock
-        return lock
-    holder = _read(path, number)
-    if holder is None:
-        words = f"Task {number} is being worked on by another process; who it is cannot be read."
-        raise Refused(words, code="INVALID_OPERATION", advice=f"Wait until it has ended. If no process runs: rm {path}")
-    if not (holder.is_dead or now >= holder.expires_at):
-        raise _refused(holder)
-    path.unlink(missing_ok=True)
-    lock = try_lock(path)
+    lock = try_lock(path)  # whatever the file says, no process has the lock
     if lock is None:
-        raise Refused(f"Task {number} is being worked on by another process.", code="INVALID_OPERATION", advice="Try again.")
+        holder = _read(path, number)
+        if holder is None or not (holder.is_dead or now >= holder.expires_at):
+            raise _refused(path, number, holder)
+        path.unlink(missing_ok=True)
+        lock = try_lock(path)
+    if lock is None:
+        raise _refused(path, number, None)
     return lock
 
 
-def _refused(holder: Holder) -> Refused:
-    when = datetime.fromtimestamp(holder.since, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
-    where = "" if holder.host == os.uname().nodename else f" on {holder.host}"
-    stop = f"stop it with `remit cancel {holder.session_id}`" if holder.session_id else f"stop process {holder.pid}"
-    return Refused(
-        f"Task {holder.number} is being worked on by `remit {holder.command}` (process {holder.pid}{where}) since {when}.",
-        code="INVALID_OPERATION",
-        advice=f"Wait until it has ended, or {stop}.",
-    )
+def _refused(path: Path, number: int, holder: Holder | None) -> Refused:
+    words, stop = f"Task {number} is being worked on by another process.", f"if no process runs: rm {path}"
+    if holder is not None:
+        when = datetime.fromtimestamp(holder.since, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+        where = "" if holder.host == os.uname().nodename else f" on {holder.host}"
+        words = f"Task {number} is being worked on by `remit {holder.command}` (process {holder.pid}{where}) since {when}."
+        stop = f"stop it with `remit cancel {holder.session_id}`" if holder.session_id else f"stop process {holder.pid}"
+    return Refused(words, code="INVALID_OPERATION", advice=f"Wait until it has ended, or {stop}.")
 
 
 def try_lock(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int | None:

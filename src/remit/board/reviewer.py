@@ -1,19 +1,17 @@
-"""The built-in reviewer: checks the change of a path or of a task with `coder.review_code` and files one report.
+"""The built-in reviewer: checks the change of a path or of a task with `coder.review_code` and files its report.
 
-This module finds the files and the base commit, always up to the working tree; `coder.review_code` provides changes, findings and report.
-Filters and hooks of the repository are disabled."""
+This module finds the files and the base commit, always up to the working tree. Filters and hooks of the repository are disabled."""
 
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.agents.function import FunctionAgent, agent
 from remit.board.commits import task_commits
-from remit.board.role_agents import SUMMARY_LENGTH, complete, put, read, title_of
+from remit.board.role_agents import SUMMARY_LENGTH, complete, put, read
 from remit.builtin.coder.source_files import list_files
 from remit.core.context import Context
 from remit.core.errors import Misused
@@ -30,14 +28,13 @@ REPORT_SECONDS = 5.0
 _BOARD = re.compile(r"^(specs/(state\.json|TODO\.md|archive/|reviews/|\d{3,}_)|\.remit/)")
 
 
-@dataclass(slots=True)
-class Change:
+class Change(NamedTuple):
     what: str
     """Description for the report."""
+    files: list[str]
     since: str = ""
     """The commit or tree to compare with; empty: every line counts as new."""
-    files: list[str] = field(default_factory=list)
-    commits: list[str] = field(default_factory=list)
+    commits: tuple[str, ...] = ()
     """Abbreviated hash and subject, newest first."""
 
 
@@ -47,35 +44,39 @@ async def reviewer(
     task: str,
     path: str = "",
     number: int | None = None,
-    focus: str = "",
     write_to: str | None = None,
     **more: Any,
 ) -> dict[str, Any]:
     """Review a path, or the commits of a task, with `coder.review_code`; the report lists findings and what was not checked."""
     stop_at = time.monotonic() + max(1.0, min(60.0, ctx.remaining / 4))
-    of_task = number is not None
-    change = await off_loop(change_of_task if of_task else change_of_path, ctx.workspace, number if of_task else path, stop_at)
-    review, body = None, ""
-    if change.files:
-        ctx.progress(f"Reviewing {change.what}")
-        seconds = max(1.0, min(REVIEW_SECONDS, ctx.remaining - REPORT_SECONDS))
-        asked = {"path": change.files, **({"since": change.since} if change.since else {})}
-        review = await ctx.delegate("coder.review_code", parameters=asked, timeout=seconds)
-        report = next((one for one in review.artifacts if one.path.endswith(".md")), None)
-        body = (await read(ctx, report.path) if report is not None else "").partition("\n")[2].strip()  # without its own title
-    data = review.data if review is not None and isinstance(review.data, dict) else {"verdict": "nothing to review", "findings": []}
-    title = title_of(ctx, task) if of_task else f"`{path or '.'}`"
-    text = "\n".join(_report(title, number, focus, change, body)) + "\n"
-    place = await put(ctx, text, write_to, "review.md", "report", f"Review: {data.get('verdict', 'not complete')}.")
-    data, what = {**data, "report": place}, change.what.replace("`", "")
-    if review is None:
-        return complete(f"Review of {what}: nothing to review. No changed file was found.", data=data)
-    summary = one_line(f"Reviewed: {what}. {review.summary}", SUMMARY_LENGTH)
+    if number is not None:
+        change = await off_loop(change_of_task, ctx.workspace, number, stop_at)
+    else:
+        change = await off_loop(change_of_path, ctx.workspace, path, stop_at)
+    facts = "".join(f"- **{name}**: {markdown_line(words)}\n" for name, words in _facts(change))
+    if not change.files:
+        data = {"verdict": "nothing to review", "findings": []}
+        place = await put(ctx, f"# Review: nothing to review\n\n{facts}", write_to, "review.md", "report", "No changed file was found.")
+        return complete(f"Reviewed: {change.what}. No changed file was found.", data={**data, "report": place})
+    ctx.progress(f"Reviewing {change.what}")
+    seconds = max(1.0, min(REVIEW_SECONDS, ctx.remaining - REPORT_SECONDS))
+    asked = {"path": change.files, **({"since": change.since} if change.since else {})}
+    review = await ctx.delegate("coder.review_code", parameters=asked, timeout=seconds)
+    report = next((one for one in review.artifacts if one.path.endswith(".md")), None)
+    text = await read(ctx, report.path) if report is not None else ""
+    title, _, body = (text or "# Review: not complete\n").partition("\n")
+    place = await put(ctx, f"{title}\n\n{facts}{body}", write_to, "review.md", "report", title.lstrip("# "))
+    data = {**(review.data if isinstance(review.data, dict) else {}), "report": place}
+    summary = one_line(f"Reviewed: {change.what}. {review.summary}", SUMMARY_LENGTH)
     returned = {**review.forwarded(), "summary": summary, "artifacts": [], "data": data}
-    return returned if body else {**returned, "status": "partial"}
+    return returned if text else {**returned, "status": "partial"}
 
 
 REVIEWER: FunctionAgent = reviewer
+
+
+def _facts(change: Change) -> list[tuple[str, str]]:
+    return [("Reviewed", change.what), *(("Commit", one) for one in change.commits[:MAX_LISTED])]
 
 
 # ---- the change
@@ -83,38 +84,38 @@ REVIEWER: FunctionAgent = reviewer
 
 def change_of_task(workspace: Path, number: int, stop_at: float) -> Change:
     """All commits whose subject begins with `task N`, as one change of the files they touch, up to the working tree."""
-    change = Change(what=f"the commits of task {number}")
+    what = f"the commits of task {number}"
     try:
         git = open_to_read(workspace, stop_at)
         commits = task_commits(git, number)
     except GitFailed:
-        return change
-    if commits:
-        change.commits = [f"{one[:9]} {subject}" for one, subject in commits]
-        touched = (_names(git, "diff-tree", "--root", "-r", "-m", "--no-commit-id", "--relative", one) for one, _ in commits)
-        change.since, change.files = _parent(git, commits[-1][0]), _without_board({path for paths in touched for path in paths})
-    return change
+        commits = []
+    if not commits:
+        return Change(what, [])
+    touched = (_names(git, "diff-tree", "--root", "-r", "-m", "--no-commit-id", "--relative", one) for one, _ in commits)
+    files = _without_board({path for paths in touched for path in paths})
+    return Change(what, files, _parent(git, commits[-1][0]), tuple(f"{one[:9]} {subject}" for one, subject in commits))
 
 
 def change_of_path(workspace: Path, path: str, stop_at: float) -> Change:
     """Uncommitted changes, else the last commits; without git, all files."""
     inside = _inside(workspace, path)
-    name = f"`{inside or '.'}`"
+    name = inside or "the project"
     try:
         git = open_to_read(workspace, stop_at)
         git.run("rev-parse", "--verify", "--quiet", "HEAD")
     except GitFailed:
-        return Change(what=f"all of {name} (nothing is committed)", files=_all(workspace, inside, stop_at))
+        return Change(f"all of {name} (nothing is committed)", _all(workspace, inside, stop_at))
     within = [f":(literal){inside}"] if inside else ["."]
     new = _names(git, "ls-files", "--others", "--exclude-standard", "--", *within)
     if files := _without_board({*_names(git, "diff", "--relative", "HEAD", "--", *within), *new}):
-        return Change(what=f"the uncommitted changes in {name}", since="HEAD", files=files)
+        return Change(f"the uncommitted changes in {name}", files, "HEAD")
     commits = git.run("log", f"-n{LAST_COMMITS}", "--format=%H %h %s", "--", *within).decode("utf-8", "replace").splitlines()
     if not commits:
-        return Change(what=f"all of {name}", files=_all(workspace, inside, stop_at))
-    since, listed = _parent(git, commits[-1].partition(" ")[0]), [one.partition(" ")[2] for one in commits]
+        return Change(f"all of {name}", _all(workspace, inside, stop_at))
+    since = _parent(git, commits[-1].partition(" ")[0])
     files = _without_board(_names(git, "diff", "--relative", since, "--", *within))
-    return Change(what=f"the last commits that changed {name}", since=since, files=files, commits=listed)
+    return Change(f"the last commits that changed {name}", files, since, tuple(one.partition(" ")[2] for one in commits))
 
 
 def _all(workspace: Path, inside: str, stop_at: float) -> list[str]:
@@ -141,14 +142,3 @@ def _inside(workspace: Path, path: str) -> str:
     if inside is None or not (workspace / inside).exists():
         raise Misused(f"There is no {path} in the project.", advice="Name a folder or file inside it.")
     return "" if inside == "." else inside
-
-
-def _report(title: str, number: int | None, focus: str, change: Change, body: str) -> Iterator[str]:
-    yield from (f"# Review: {markdown_line(title)}", "")
-    yield from (f"- **Task number**: {number}",) if number is not None else ()
-    yield from (f"- **Asked for in particular**: {markdown_line(focus)}",) if focus else ()
-    yield f"- **Reviewed**: {markdown_line(change.what)}"
-    yield "- **Made by**: the reviewer that comes with remit, with `coder.review_code`."
-    yield from (f"- **Commit**: {markdown_line(one)}" for one in change.commits[:MAX_LISTED])
-    yield from ("", body or "There was no change to look at, or the review did not end.")
-    yield from ("", "## What was not looked at", "", "- Whether it does what it should: that takes a reader.")

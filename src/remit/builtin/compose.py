@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import to_json
 
@@ -53,6 +53,9 @@ from remit.runtime.workspace_cleanup import discard_losers
 from remit.runtime.workspaces import is_recorded_diff
 from remit.system.artifact_files import read_bounded
 from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.agents.directory import Directory
 
 AT_ONCE = 64
 """Default maximum of parallel steps in `parallel` or `each`."""
@@ -113,13 +116,6 @@ SPEC = AgentSpec(
 )
 
 
-class Agents(Protocol):
-    """The directory."""
-
-    def find(self, name: str) -> AgentPort | None: ...
-    def names(self) -> Sequence[str]: ...
-
-
 Flows = dict[str, bool]
 """The flows that were met in one check, in order: True while their own steps are being checked."""
 
@@ -141,7 +137,7 @@ class ComposeAgent:
 
     spec = SPEC
 
-    def __init__(self, agents: Agents, limits_for: Callable[[str], TimeLimits]) -> None:
+    def __init__(self, agents: "Directory", limits_for: Callable[[str], TimeLimits]) -> None:
         self._agents = agents
         self._limits_for = limits_for
 

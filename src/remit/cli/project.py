@@ -85,24 +85,12 @@ class Project:
     def directory(self) -> "Directory":
         """The declared agents of the project; none is started."""
         from remit.agents.directory import Directory
-        from remit.agents.python_files import describe_project
-        from remit.builtin import offer_built_in
-        from remit.builtin.assistant import offer_assistant
-        from remit.builtin.flows import load_flows
+        from remit.builtin import describe, load_project, offer_built_in
 
+        root, settings, trust = self.folder.parent, self.settings, self.trust
         directory = Directory(lambda agent: agent)
-        described = describe_project(self.folder, self.trust.allows_content, self.settings.describe_seconds)
-        directory.load_files(described)
-        if self.settings.has_mcp_servers:
-            from remit.agents.mcp.tool_agents import describe_unknown
-
-            describe_unknown(self.root, self.settings, self.trust)
-        directory.load_definitions(self.root, self.settings, self.trust)
-        directory.load_entry_points()
-        directory.list_unapproved(described, self.trust)
-        load_flows(directory, self.root, self.settings.limits_for, self.trust)
-        offer_built_in(directory, self.settings, self._models)
-        offer_assistant(directory, self.settings, self._models, None)
+        load_project(directory, root, settings, trust, describe(root, settings, trust))
+        offer_built_in(directory, settings, self._models, None)
         return directory
 
     def describe_servers(self, trust: "ProjectTrust") -> dict[str, str]:

@@ -127,7 +127,7 @@ class AssistantSettings(NamedTuple):
     message_seconds: Seconds = 120.0
     """Timeout of one message, unless a delegation inside it was given more."""
     result_characters: Annotated[int, Field(strict=True, ge=200, le=100_000)] = 4000
-    """Maximum length of one result as shown to it; the rest can be read by range."""
+    """Maximum length of one result as shown to it, at least 600; the rest can be read by range."""
     compact_tokens: Annotated[int, Field(strict=True, ge=1000)] = 60_000
     """Size above which older parts of a conversation are shortened; at most its model's context."""
 

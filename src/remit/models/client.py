@@ -32,10 +32,6 @@ QUICK_RETRY_SECONDS = 2.0
 """The same if another can be used."""
 
 
-def _load_stream() -> None:
-    import remit.models.stream  # noqa: F401 - loads pydantic-ai
-
-
 class Models:
     def __init__(
         self,
@@ -48,7 +44,7 @@ class Models:
         self._settings = settings
         self._clock = clock
         self._failed_at: dict[ModelRef, float] = {}
-        self._connections = Connections(settings, root, _load_stream)
+        self._connections = Connections(settings, root)
         self._on_call = on_call
 
     def is_configured(self) -> bool:

@@ -4,8 +4,8 @@ Retries of the providers' clients are off (`client` fails over itself), redirect
 from the environment. A connection belongs to its event loop. Used by `client`."""
 
 import asyncio
+import importlib
 import inspect
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,9 +48,8 @@ class Connection:
 class Connections:
     """The connections of one project. They belong to the event loop that first uses them."""
 
-    def __init__(self, settings: Settings, root: Path | None = None, load_client: Callable[[], None] = lambda: None) -> None:
-        """`load_client`: imports the model client; called on a thread, since that takes a second or two."""
-        self._idle_seconds, self._load_client = settings.model_idle_seconds, load_client
+    def __init__(self, settings: Settings, root: Path | None = None) -> None:
+        self._idle_seconds = settings.model_idle_seconds
         self._lock = asyncio.Lock()
         self._client: AsyncClient | None = None
         self._open: dict[tuple[ModelRef, Endpoint], Connection] = {}
@@ -87,7 +86,7 @@ class Connections:
     def _connect(self, meant: ModelRef, endpoint: Endpoint) -> Connection:
         key = endpoint.key
         try:
-            self._load_client()
+            importlib.import_module("remit.models.stream")
             self._client = self._client or _client(self._idle_seconds)
             model, is_ours = _model(meant, endpoint, self._client)
         except ImportError as error:

@@ -109,6 +109,9 @@ class ActionKind(NamedTuple):
     entities: Any
     facts: frozenset[str] | None
     """The facts that rules about it mention; None: all."""
+    names_resource: bool
+    outcomes: dict[tuple[Any, ...], Outcome]
+    """By everything that an outcome can depend on: the paths of a project are asked about by the thousand."""
 
 
 class PolicyEvaluator:
@@ -121,11 +124,20 @@ class PolicyEvaluator:
 
     def judge(self, asked: PolicyRequest) -> Outcome:
         kind, resource = self.kind_of(asked.action, asked.effects, asked.is_delegation), resource_of(asked)
+        context = to_json(context_of(asked, kind.facts), inf_nan_mode="null").decode()
+        key = (asked.caller, context, resource["id"] if kind.names_resource else "", resource["type"])
+        if key not in kind.outcomes:
+            if len(kind.outcomes) >= KINDS_KEPT:
+                kind.outcomes.clear()
+            kind.outcomes[key] = self._evaluate(asked.caller, kind, resource, context)
+        return kind.outcomes[key]
+
+    def _evaluate(self, caller: str, kind: ActionKind, resource: dict[str, str], context: str) -> Outcome:
         request = {
-            "principal": {"type": kind_of_principal(asked.caller), "id": clean(asked.caller)},
+            "principal": {"type": kind_of_principal(caller), "id": clean(caller)},
             "action": kind.uid,
             "resource": {"type": resource["type"], "id": clean(resource["id"])},
-            "context": to_json(context_of(asked, kind.facts), inf_nan_mode="null").decode(),
+            "context": context,
         }
         said = cedarpy.is_authorized(request, self._policies, kind.entities).diagnostics
         satisfied = [rule for number, rule in enumerate(self.rules) if f"policy{number}" in said.reasons]
@@ -143,10 +155,12 @@ class PolicyEvaluator:
             if len(self._kinds) >= KINDS_KEPT:
                 self._kinds.clear()
             name, groups = action_id(action), groups_of(action, effects, is_delegation)
-            facts = frozenset(fact for rule in self.rules if rule.covers(name, groups) for fact in rule.mentions)
+            covering = [rule for rule in self.rules if rule.covers(name, groups)]
+            facts = frozenset(fact for rule in covering for fact in rule.mentions)
             uid, parents = {"type": "Action", "id": name}, [{"type": "Action", "id": group} for group in groups if group != name]
             entities = cedarpy.Entities.from_json_str(to_json([{"uid": uid, "attrs": {}, "parents": parents}]).decode())
-            self._kinds[key] = ActionKind(uid=uid, entities=entities, facts=None if "*" in facts else facts)
+            names_resource = any(rule.names_resource for rule in covering)
+            self._kinds[key] = ActionKind(uid, entities, None if "*" in facts else facts, names_resource, {})
         return self._kinds[key]
 
 

@@ -68,6 +68,10 @@ class Rule(NamedTuple):
     """The original text."""
 
     @property
+    def names_resource(self) -> bool:
+        return self.body["resource"]["op"] != "All" or '{"Var": "resource"}' in json.dumps(self.body)
+
+    @property
     def asks(self) -> bool:
         return self.is_permit and "ask" in self.annotations
 

@@ -39,7 +39,11 @@ async def collect_partial_work(
 ) -> PartialWork:
     """`late`: an answer that arrived during the stop; `foreign`: files declared by other live delegations."""
     workspace = work.own_workspace
-    diff = asyncio.ensure_future(late_changes(work, _seconds_for_diff(work))) if work.has_workspace else None
+    diff = (
+        asyncio.ensure_future(late_changes(work, max(LEAST_DIFF_SECONDS, min(work.remaining() + ANSWER_SECONDS, MOST_DIFF_SECONDS))))
+        if work.has_workspace
+        else None
+    )
     since = min(work.started_wall, work.deps.clock.wall() - work.elapsed())  # also if the wall clock was set back
     if workspace is not None:
         since = changes_since(workspace) if work.has_workspace else max(since, changes_since(workspace))
@@ -52,7 +56,10 @@ async def collect_partial_work(
         foreign=foreign,
         below="" if workspace is None else workspace.inside,
     )
-    found = await harvest(request, seconds=_seconds_to_gather(work))
+    late_by, seconds = -work.remaining(), HARVEST_SECONDS
+    if late_by >= 0:  # not cancelled or out of budget: less if the kill took long
+        seconds = min(HARVEST_SECONDS, max(LEAST_GATHERING_SECONDS, GATHERED_SECONDS - late_by))
+    found = await harvest(request, seconds=seconds)
     if diff is not None and workspace is not None:
         changes, notes = await diff
         found = await with_workspace_changes(workspace, found, changes, (kept_message(workspace), *notes))
@@ -68,18 +75,6 @@ async def collect_partial_work(
     if workspace is None or not work.has_workspace:
         return left
     return left._replace(workspace=describe_workspace(workspace))
-
-
-def _seconds_to_gather(work: LocalRun) -> float:
-    """Less if the kill took long."""
-    since_deadline = -work.remaining()
-    if since_deadline < 0:  # cancelled, or out of budget
-        return HARVEST_SECONDS
-    return min(HARVEST_SECONDS, max(LEAST_GATHERING_SECONDS, GATHERED_SECONDS - since_deadline))
-
-
-def _seconds_for_diff(work: LocalRun) -> float:
-    return max(LEAST_DIFF_SECONDS, min(work.remaining() + ANSWER_SECONDS, MOST_DIFF_SECONDS))
 
 
 async def _data(work: LocalRun, output: Output | None, late: Return | None) -> tuple[Any, tuple[Artifact, ...]]:

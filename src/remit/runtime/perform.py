@@ -284,12 +284,14 @@ async def _unreadable(work: LocalRun, faults: Sequence[str], *originals: str) ->
     prose = [await off_loop(work.keep_prose, original) for original in dict.fromkeys(originals) if original.strip()]
     kept = [artifact for artifact in prose if artifact is not None]
     artifacts = await off_loop(checked_artifacts, work.root, (*work.declared(), *kept))
+    where = f" Its answer is kept in {' and '.join(one.path for one in kept)}." if kept else ""
     error = ErrorInfo(
         type="validation",
         message=clean_text("; ".join(faults))[:MAX_ERROR_CHARACTERS],
         code="VALIDATION_FAILED",
         recoverable=True,
-        recommendation=_return_advice(work.delegation, kept),
+        recommendation=f"Fix {work.delegation.agent} subagent return format.{where} Delegate it again with "
+        f"resume={work.delegation.session_id} to ask once more.",
     )
     return reply.failed_return(
         work.delegation,
@@ -299,11 +301,6 @@ async def _unreadable(work: LocalRun, faults: Sequence[str], *originals: str) ->
         artifacts=artifacts,
         warnings=work.warnings,
     )
-
-
-def _return_advice(delegation: Delegation, kept: Sequence[Artifact]) -> str:
-    where = f" Its answer is kept in {' and '.join(one.path for one in kept)}." if kept else ""
-    return f"Fix {delegation.agent} subagent return format.{where} Delegate it again with resume={delegation.session_id} to ask once more."
 
 
 async def _raised(work: LocalRun, error: Exception) -> Return:

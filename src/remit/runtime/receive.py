@@ -4,6 +4,7 @@ Only finds the candidate, and never raises, whatever the bytes. `validate` check
 the text, because agents' output is untrusted."""
 
 import contextlib
+import itertools
 import json
 import re
 from collections import deque
@@ -67,8 +68,9 @@ def read_answer(answer: object, return_file: Path | None = None) -> ReceivedAnsw
             if return_file is None or looks_like_return(as_object):
                 return ReceivedAnswer(candidate=as_object, text=None, found="object")
             original, rungs = to_json(as_object).decode(), iter((("object", as_object),))
-    if return_file is not None:
-        rungs = _with_file(rungs, return_file)
+    if return_file is not None and (held := read_bounded(return_file, RETURN_FILE_LIMIT_BYTES)) is not None:
+        in_file = _rungs(_text_of(held)) if len(held) <= RETURN_FILE_LIMIT_BYTES else ()
+        rungs = itertools.chain(rungs, (("file", candidate) for _, candidate in in_file))
     spare: tuple[str, dict[str, Any]] | None = None
     for found, candidate in rungs:
         if looks_like_return(candidate):
@@ -83,13 +85,6 @@ def looks_like_return(candidate: Mapping[str, Any]) -> bool:
     return "status" in candidate or sum(field in candidate for field in _RETURN_FIELDS) >= 2
 
 
-def _with_file(rungs: Iterator[tuple[str, dict[str, Any]]], path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    yield from rungs
-    held = read_bounded(path, RETURN_FILE_LIMIT_BYTES)
-    if held is not None and len(held) <= RETURN_FILE_LIMIT_BYTES:
-        yield from (("file", candidate) for _, candidate in _rungs(_text_of(held)))
-
-
 def _rungs(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
     text = text[-SEARCH_LIMIT_CHARACTERS:]
     whole = _decode(text)
@@ -102,9 +97,8 @@ def _rungs(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
     if alone is not None and isinstance(whole := _decode(alone["block"]), dict):
         yield "json", whole  # exactly the requested form: there is no other text to keep
         return
-    for block in reversed(_fenced_blocks(text)):
-        candidate = _decode(block)
-        if isinstance(candidate, dict):
+    for _, tag, block in reversed(_FENCE.findall(text)):  # tagged as JSON or untagged; the last may be unclosed
+        if tag.strip().lower()[:4] in ("", "json") and isinstance(candidate := _decode(block), dict):
             yield "fence", candidate
     for value in reversed(_objects_in(text[-PROSE_LIMIT_CHARACTERS:])):
         with contextlib.suppress(Failed):
@@ -119,11 +113,6 @@ def _decode(text: str) -> Any:
         return to_jsonable(_DECODER.decode(text.strip().removeprefix("\ufeff")))
     except (ValueError, RecursionError, Failed):
         return None
-
-
-def _fenced_blocks(text: str) -> list[str]:
-    """The content of fences tagged as JSON or untagged; the last may be unclosed."""
-    return [block for _, tag, block in _FENCE.findall(text) if not tag.strip() or tag.strip().lower().startswith("json")]
 
 
 def _objects_in(text: str) -> list[Any]:

@@ -149,7 +149,7 @@ async def left_in_workspace(workspace: Workspace, hunt: HarvestRequest, scratch:
     def take() -> tuple[Changes, tuple[str, ...]]:
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         taken = take_changes(workspace, message=f"{agent}\n\nSession: {workspace.session_id}", diff_in=scratch, seconds=AFTER_CRASH_SECONDS)
-        return taken, _merged_before(workspace, taken) if taken.count else ()
+        return taken, (MERGED_BEFORE,) if taken.count and _was_merged(workspace, taken.commit) else ()
 
     try:
         changes, merged = await off_loop(take)
@@ -158,10 +158,8 @@ async def left_in_workspace(workspace: Workspace, hunt: HarvestRequest, scratch:
     return await with_workspace_changes(workspace, found, changes, (*merged, *changes.warnings))
 
 
-def _merged_before(workspace: Workspace, changes: Changes) -> tuple[str, ...]:
-    """Empty: its changes were not merged."""
-    was_merged = is_merged(workspace, changes.commit) or landed_as(workspace, seconds=AFTER_CRASH_SECONDS)
-    return (MERGED_BEFORE,) if was_merged else ()
+def _was_merged(workspace: Workspace, commit: str) -> bool:
+    return is_merged(workspace, commit) or bool(landed_as(workspace, seconds=AFTER_CRASH_SECONDS))
 
 
 async def with_workspace_changes(workspace: Workspace, found: Harvest, changes: Changes | None, told: tuple[str, ...]) -> Harvest:

@@ -11,7 +11,7 @@ from remit.agents.definition import Kind
 from remit.agents.directory import Directory
 from remit.agents.model.model_agent import reachable
 from remit.agents.model_agents import OPERATIONS, is_reached, reach_of
-from remit.builtin import TARGETS, loader
+from remit.builtin import loader
 from remit.builtin.compose import SPEC
 from remit.core.agents import AgentSpec
 from remit.models.client import Models
@@ -42,7 +42,7 @@ def good(root: Path, head: str, *, toml: str = PROJECT, folder: str = OWN) -> Ag
 
 def test_list_of_operations_matches_the_built_in_agents() -> None:
     models = Models(Settings())
-    there = {one.spec.name for target in TARGETS for one in loader(target, Settings(), lambda: models)()}
+    there = {one.spec.name for target in ("worker", "researcher", "coder") for one in loader(target, Settings(), lambda: models)()}
     assert there | {SPEC.name} == set(OPERATIONS)
 
 

@@ -58,10 +58,13 @@ def test_rules_may_use_caller_action_resource_depth_and_limits() -> None:
     rule = """permit (principal == Agent::"coder", action == Action::"worker.read_file", resource == Path::"src/x.py")
     when { context.depth <= 2 && context.ancestors.contains("orchestrator") &&
     context.timeout_seconds <= 60 && context.path like "src/*" };"""
-    assert verdict(rule, request(path="src/x.py")) is Verdict.ALLOW
-    assert verdict(rule, request(path="src/y.py")) is Verdict.DENY
-    assert verdict(rule, request(path="src/x.py", depth=3)) is Verdict.DENY
-    assert verdict(rule, request(path="src/x.py", caller="other")) is Verdict.DENY
+    judge = PolicyEvaluator(rule)  # one for all: what it remembers of one request decides no other
+    assert judge.judge(request(path="src/x.py")).verdict is Verdict.ALLOW
+    assert judge.judge(request(path="src/y.py")).verdict is Verdict.DENY
+    assert judge.judge(request(path="src/x.py", depth=3)).verdict is Verdict.DENY
+    assert judge.judge(request(path="src/x.py", caller="other")).verdict is Verdict.DENY
+    by_resource = PolicyEvaluator('permit (principal, action, resource) when { resource == Path::"x" };')
+    assert [by_resource.judge(request(path=path)).verdict for path in "xyx"] == [Verdict.ALLOW, Verdict.DENY, Verdict.ALLOW]
 
 
 def test_rule_that_cannot_be_evaluated_never_allows() -> None:

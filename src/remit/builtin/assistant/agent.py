@@ -12,16 +12,14 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import Field
 
 from remit.agents.function import FunctionAgent, agent
-from remit.builtin import TARGETS
 from remit.builtin.assistant.conversations import Conversation, Conversations
-from remit.core.agents import ASSISTANT, AgentSpec, is_role
+from remit.core.agents import ASSISTANT, BUILTIN_TARGETS, AgentSpec, is_role
 from remit.core.context import Context
 from remit.core.delegate_results import READ, SUMMARISE, result_of_record, text_of
 from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Failed, Misused, Refused, Unavailable
 from remit.core.ids import is_session_id
 from remit.core.jsonable import clean_text
-from remit.core.model_messages import Choice
 from remit.core.record import Record
 from remit.core.settings import Settings
 from remit.models.client import Models
@@ -115,7 +113,10 @@ class Assistant:
             allows=host.trust.allows_content,
         )
         kept = Conversations(ctx.root, await self._holder(ctx.session_id))
-        conversation = await off_loop(_open_conversation, kept, message, named, choice)  # a long one takes a while to read
+        if named is None or not named.strip():
+            conversation = await off_loop(lambda: kept.new(message, model=", ".join(choice.names)))
+        else:
+            conversation = await off_loop(kept.open, named)  # a long one takes a while to read
         with conversation.writing():
             for notice in conversation.notices:
                 ctx.progress(notice)
@@ -210,14 +211,9 @@ class Assistant:
         return False
 
 
-def _open_conversation(kept: Conversations, message: str, named: str | None, choice: Choice) -> Conversation:
-    is_new = named is None or not named.strip()
-    return kept.new(message, model=", ".join(choice.names)) if is_new else kept.open(named or "")
-
-
 def _load(targets: Sequence[str]) -> None:
     """Import off the loop: on a slow disk it takes longer than an agent may block the loop."""
-    for module in ("remit.builtin.assistant.message", *(f"remit.builtin.{one}" for one in targets if one in TARGETS)):
+    for module in ("remit.builtin.assistant.message", *(f"remit.builtin.{one}" for one in targets if one in BUILTIN_TARGETS)):
         importlib.import_module(module)
 
 

@@ -14,6 +14,8 @@ BASE64 = "base64"
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _CONTROLS = bytes((*range(0x09), *range(0x0E, 0x1B), *range(0x1C, 0x20), 0x7F))
 """Bytes that text rarely contains."""
+_INSIDE = frozenset(bytes([byte]) for byte in range(0x80, 0xC0))
+"""Bytes inside a character of UTF-8."""
 _LONGEST = 4
 """Bytes of one character in UTF-8."""
 
@@ -51,7 +53,7 @@ def read_piece(descriptor: int, size: int, offset: int, limit: int, given: str |
         raw = os.pread(descriptor, limit, offset)
         text = b64encode(raw).decode() if encoding == BASE64 else raw.decode(encoding, "replace")
     else:
-        while start > max(0, offset - _LONGEST + 1) and _is_inside_character(os.pread(descriptor, 1, start)):
+        while start > max(0, offset - _LONGEST + 1) and os.pread(descriptor, 1, start)[:1] in _INSIDE:
             start -= 1
         for most in (limit, _LONGEST):
             raw = os.pread(descriptor, most + offset - start, start)
@@ -76,7 +78,3 @@ def guess_encoding(head: bytes) -> tuple[str, str]:
     if sum(not character.isascii() for character in text) >= 2 * broken:
         return "utf-8", ""
     return "cp1252", "It is not UTF-8; cp1252 is a guess."
-
-
-def _is_inside_character(byte: bytes) -> bool:
-    return bool(byte) and byte[0] & 0xC0 == 0x80

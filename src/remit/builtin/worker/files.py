@@ -159,7 +159,10 @@ async def delete_file(
         if not stat.S_ISDIR(found.st_mode):
             return kind, remove_one(place)
         if not recursive:
-            _need_empty(place)
+            with _opened(place) as folder:
+                if os.listdir(folder):
+                    message = f"{shown(place.asked)} is not empty."
+                    raise Misused(message, advice="Give recursive=true to delete it with all that is in it.")
             return kind, remove_one(place)
         return kind, remove_tree(place, halt)
 
@@ -186,12 +189,6 @@ def _build_removal_return(path: str, kind: str, removed: "RemovalReport") -> dic
     error = error_dict("execution", "UNKNOWN_ERROR", message, "Look at what is left, and delete it again.")
     summary = f"{display_path(path)} was deleted in part: {what}. {left}."
     return build_return(summary, data, status="partial", errors=[error])
-
-
-def _need_empty(place: Place) -> None:
-    with _opened(place) as folder:
-        if os.listdir(folder):
-            raise Misused(f"{shown(place.asked)} is not empty.", advice="Give recursive=true to delete it with all that is in it.")
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ If a parser raises, takes too long or needs too much memory, the answer is still
 the policy is asked about every hop, with the kind of its address."""
 
 import asyncio
-import contextlib
 import io
 import json
 import logging
@@ -20,7 +19,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from types import FrameType
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 from remit.builtin.worker.workspace import error_dict
 from remit.core.context import Context
@@ -73,7 +72,6 @@ _CHARSET = re.compile(r"""(?:charset|encoding)\s*=\s*["']?\s*((?!utf-?16)[A-Za-z
 _BLANKS = re.compile(r"[ \t\r\f\v\xa0]+")
 _GAPS = re.compile(r"\n\s*\n\s*")
 _TAG = re.compile(r"<[^<>]*>")
-_UNSEEN = ("script", "style", "noscript", "template", "svg", "head", "iframe")
 
 
 def decode_text(content: bytes, content_type: str = "", *, is_markup: bool = False) -> tuple[str, str]:
@@ -138,13 +136,11 @@ def _read_html(page: Page, text: str, url: str) -> None:
     tree = html.document_fromstring(text.encode("utf-8", "replace"), parser=parser)
     page.title = _line(tree.findtext(".//head/title"), 300)
     page.about["language"] = _line(tree.get("lang"), 20) or None
-    base = url
-    with contextlib.suppress(ValueError):
-        base = urljoin(url, next((one.get("href") or "" for one in tree.iterfind(".//head/base")), ""))
+    tree.make_links_absolute(url, handle_failures="ignore")
     links: dict[str, str] = {}
     for element in tree.iter("a", "area"):
-        address = _link(base, element.get("href") or "")
-        if address and len(links) < MOST_LINKS:
+        address = _page_address(element.get("href") or "")
+        if address and address != url and len(links) < MOST_LINKS:
             links.setdefault(address, _line(element.text_content()[:2000], _LINK_TEXT))
     page.links = [{"url": address, "text": words} for address, words in links.items()]
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
@@ -156,20 +152,13 @@ def _read_html(page: Page, text: str, url: str) -> None:
         page.title = _line(found.title, 300) or page.title
         said = {"description": found.description, "author": found.author, "date": found.date}
         page.about |= {name: _line(str(value), 1000) for name, value in said.items() if value}
-    if not page.text:  # no article: all that is visible
-        for element in list(tree.iter(*_UNSEEN)):
-            if element.getparent() is not None:
-                element.drop_tree()
-        page.text = _tidy("\n".join(tree.itertext()))
+    page.text = page.text or _tidy(need("trafilatura", "web").html2txt(text))  # no article: all that is visible
 
 
-def _link(base: str, href: str) -> str:
-    """The absolute address; empty for any other than a page of the web."""
-    href = href.strip()
-    if not href or href.startswith("#") or len(href) > _LONGEST_LINK:
-        return ""
+def _page_address(href: str) -> str:
+    """Without its fragment; empty for any other address than of a page of the web."""
     try:
-        parts = urlsplit(urljoin(base, href))
+        parts = urlsplit(href[:_LONGEST_LINK].strip())
     except ValueError:
         return ""
     is_page = parts.scheme in ("http", "https") and parts.netloc and "@" not in parts.netloc

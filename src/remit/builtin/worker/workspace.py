@@ -91,9 +91,14 @@ async def act_at(
             raise Stopped(f"{path} was not changed: the delegation was stopped.")
         return act(root, place)
 
+    def run() -> T:
+        with Root(str(ctx.workspace)) as root, root.place(path, follow=follow) as place:
+            check_location(place.inside, path, effect)
+            return checked(root, place)
+
     for _ in range(_HOPS):
         try:
-            return await off_loop(_act, str(ctx.workspace), path, effect, checked, follow)
+            return await off_loop(run)
         except _NeedsPermit as asks:
             await ctx.permit(**asks.needed._asdict())
             allowed.add(asks.needed)
@@ -140,12 +145,6 @@ def secret_names(root: Root, paths: Iterable[str], stop: Callable[[], bool]) -> 
         if not entry.is_folder and protection_of(entry.path) is Protection.SECRET and (found := entry.stat()) is not None:
             secrets[found.st_dev, found.st_ino] = entry.path
     return {path: secrets[inode] for path, inode in inodes.items() if inode in secrets}
-
-
-def _act(workspace: str, path: str, effect: Effect, act: Callable[[Root, Place], T], follow: bool) -> T:
-    with Root(workspace) as root, root.place(path, follow=follow) as place:
-        check_location(place.inside, path, effect)
-        return act(root, place)
 
 
 # ---- wording

@@ -194,10 +194,11 @@ class Watchdog:
         self._wanted.set()
         self._closing.set()
         if self._thread is not None:
-            self._thread.join(0.5)  # it ends at once; a signal sent after the handler is gone would end the program
-        if self._has_signal:
+            self._thread.join(0.5)  # it ends at once
+        handler = signal.getsignal(_SIGNAL)
+        if self._has_signal and isinstance(handler, _SignalHandler):  # the handler stays: a late signal would end the program
             self._has_signal = False
-            _stop_listening(self)
+            handler.watchdogs.remove(self)
 
     def _begin(self) -> None:
         self._has_signal = self._loop_thread == threading.main_thread().ident and _listen(self)
@@ -257,16 +258,12 @@ class Watchdog:
         advice = 'Declare it with isolation="process", or make it a sync function to give it a thread.'
         return f"{running.delegation.agent} {self.words} at {place} and was stopped. {advice}"
 
-    def whose_turn(self) -> "DelegationRun | None":
-        """The delegation whose code the loop is running now."""
+    def interrupt(self, frame: FrameType | None) -> None:
+        """Called on the loop's thread, inside the code that blocks it."""
+        self.signalled_at = 0.0
         current = CURRENT.get()
         running = None if current is None else self._living().get(current.delegation.session_id)
-        return running if running is current else None
-
-    def interrupt(self, running: "DelegationRun", frame: FrameType | None) -> None:
-        """Called on the loop's thread, inside the blocking code."""
-        standing = _frame_of_agent(frame)
-        if standing is not None:
+        if running is not None and running is current and (standing := _frame_of_agent(frame)) is not None:
             raise BlockedLoop(self._message(running, standing))
 
 
@@ -278,10 +275,7 @@ class _SignalHandler:
 
     def __call__(self, _signal: int, frame: FrameType | None) -> None:
         for watchdog in tuple(self.watchdogs):  # an exception raised in an agent may close one
-            watchdog.signalled_at = 0.0
-            running = watchdog.whose_turn()
-            if running is not None:
-                watchdog.interrupt(running, frame)
+            watchdog.interrupt(frame)
 
 
 def _listen(watchdog: Watchdog) -> bool:
@@ -293,17 +287,6 @@ def _listen(watchdog: Watchdog) -> bool:
         return False  # the program uses the signal itself
     handler.watchdogs.append(watchdog)
     return True
-
-
-def _stop_listening(watchdog: Watchdog) -> None:
-    handler = signal.getsignal(_SIGNAL)
-    if isinstance(handler, _SignalHandler):
-        handler.watchdogs.remove(watchdog)
-        if not handler.watchdogs:
-            signal.signal(
-                _SIGNAL, signal.SIG_IGN
-            )  # discards a sent signal that is not delivered: without a handler it would end the program
-            signal.signal(_SIGNAL, signal.SIG_DFL)
 
 
 def _frame_of_agent(frame: FrameType | None) -> FrameType | None:

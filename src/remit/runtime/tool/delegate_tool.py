@@ -67,8 +67,6 @@ class Delegator(Protocol):
     async def events(self, session_id: str, after: int = 0) -> list[Event]: ...
 
 
-RESULTS_KEPT = 10_000
-"""Results that a model can read on. Only ids are kept; the results are in the store."""
 _FAULTS = frozenset({"INVALID_TARGET", "INVALID_OPERATION", "INVALID_PARAMETERS"})
 
 

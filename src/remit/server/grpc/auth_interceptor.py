@@ -37,8 +37,6 @@ _PRINTABLE = "".join(chr(number) for number in range(0x20, 0x7F) if chr(number) 
 Context = grpc.aio.ServicerContext[Any, Any]
 _CALL: contextvars.ContextVar[Call] = contextvars.ContextVar("remit_grpc_call")
 _HOLD: contextvars.ContextVar[Callable[[], object]] = contextvars.ContextVar("remit_grpc_hold")
-_GARBLED = object()
-"""Replaces a message that could not be parsed."""
 
 
 def current_call() -> Call:
@@ -65,7 +63,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
 
     def _wrap(self, handler: Any, *, is_open: bool) -> Any:
         """Unary requests are handled as streams too: gRPC passes those on before it has read anything."""
-        read = _reader(handler.request_deserializer)
+        read = handler.request_deserializer
         asks_once = not handler.request_streaming
         if handler.response_streaming:
             many = self._many(handler.unary_stream or handler.stream_stream, asks_once)
@@ -81,7 +79,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
                         call = self._call(context)
                         _CALL.set(call)
                         _HOLD.set(lambda: cleanup.enter_context(self._authenticator.stream(call.principal)))
-                    return await behaviour(_parsed(await context.read()), context)
+                    return await behaviour(await _read_one(context), context)
             except Exception as error:  # noqa: BLE001 - clients get an error, never a traceback
                 await _report(context, error)
 
@@ -95,7 +93,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
                 call = self._call(context)
                 _CALL.set(call)
                 with self._authenticator.stream(call.principal):
-                    request = _parsed(await context.read()) if asks_once else _checked(requests)
+                    request = await _read_one(context) if asks_once else requests
                     if generator is None:
                         await behaviour(request, context)
                         return
@@ -126,31 +124,10 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         return Call.of(self._authenticator.authenticate(shown), "grpc", given.get(TRACEPARENT))
 
 
-# ---- requests
-
-
-def _reader(deserializer: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
-    """A message that cannot be parsed is the client's error, without a traceback in our log."""
-    if deserializer is None:
-        return None
-
-    def read(data: bytes) -> Any:
-        try:
-            return deserializer(data)
-        except (DecodeError, ValueError):
-            return _GARBLED
-
-    return read
-
-
-async def _checked(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    async for request in requests:
-        yield _parsed(request)
-
-
-def _parsed(request: Any) -> Any:
-    if request is _GARBLED or request is grpc.aio.EOF:
-        raise Misused("The request could not be parsed.", advice="Send the message that the method takes, as in tasks.proto.")
+async def _read_one(context: Context) -> Any:
+    request = await context.read()
+    if request is grpc.aio.EOF:
+        raise DecodeError
     return request
 
 
@@ -158,6 +135,8 @@ def _parsed(request: Any) -> Any:
 
 
 async def _report(context: Context, error: Exception) -> NoReturn:
+    if isinstance(error, DecodeError):
+        error = Misused("The request could not be parsed.", advice="Send the message that the method takes, as in tasks.proto.")
     if isinstance(error, RemitError):
         await context.abort(grpc.StatusCode[status_of(error).grpc], _short(error.message), _trailers(error))
     if isinstance(error, grpc.aio.BaseError | grpc.RpcError):  # reported already, or the client has left

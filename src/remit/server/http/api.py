@@ -4,7 +4,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
@@ -32,11 +32,10 @@ Headers = Mapping[str, Mapping[str, Any]]
 TEXT = {"type": "string"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(NamedTuple):
     description: str
-    model: type[BaseModel] | None = None
-    media: str = JSON
+    model: type[BaseModel] | None
+    """None: an event stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +58,12 @@ class Operation:
 
     @property
     def is_stream(self) -> bool:
-        return any(answer.media == handlers.EVENT_STREAM for answer in self.answers.values())
+        return any(answer.model is None for answer in self.answers.values())
 
 
-_BEGIN = {
-    "traceparent": {"description": "W3C Trace Context: the parent span of the task.", "schema": TEXT},
-}
+_BEGIN = {"traceparent": {"description": "W3C Trace Context: the parent span of the task.", "schema": TEXT}}
 _LAST = {"Last-Event-ID": {"description": "The same as `after`.", "schema": {**TEXT, "pattern": "^[0-9]{1,15}$"}}}
-_EVENTS = Answer(description="Its events: each has `type`, `taskId` and `data` as JSON.", media=handlers.EVENT_STREAM)
+_EVENTS = Answer("Its events: each has `type`, `taskId` and `data` as JSON.", None)
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
@@ -74,17 +71,17 @@ OPERATIONS: tuple[Operation, ...] = (
         headers=_BEGIN,
         answers={
             200: _EVENTS,
-            201: Answer(description="The task has ended; `Location` is its address.", model=m.Task),
-            202: Answer(description="The task continues; `Location` is its address.", model=m.Task),
+            201: Answer("The task has ended; `Location` is its address.", m.Task),
+            202: Answer("The task continues; `Location` is its address.", m.Task),
         },
     ),
     Operation(
         method="GET", path="/v1/tasks", name="listTasks", handler=handlers.list_tasks, query=m.ListQuery,
-        answers={200: Answer(description="A page.", model=m.TaskPage)},
+        answers={200: Answer("A page.", m.TaskPage)},
     ),
     Operation(
         method="GET", path="/v1/tasks/{taskId}", name="getTask", handler=handlers.get_task, query=m.WaitQuery,
-        answers={200: Answer(description="The task.", model=m.Task)},
+        answers={200: Answer("The task.", m.Task)},
     ),
     Operation(
         method="GET", path="/v1/tasks/{taskId}/events", name="followTask", handler=handlers.follow_task, query=m.EventsQuery, headers=_LAST,
@@ -92,19 +89,19 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         method="POST", path="/v1/tasks/{taskId}/cancel", name="cancelTask", handler=handlers.cancel_task, body=m.CancelRequest,
-        answers={200: Answer(description="The task has stopped.", model=m.Cancelled)},
+        answers={200: Answer("The task has stopped.", m.Cancelled)},
     ),
     Operation(
         method="GET", path="/v1/agents", name="listAgents", handler=handlers.list_agents,
-        answers={200: Answer(description="The agents.", model=m.AgentList)},
+        answers={200: Answer("The agents.", m.AgentList)},
     ),
     Operation(
         method="GET", path="/healthz", name="lives", handler=handlers.lives, is_open=True,
-        answers={200: Answer(description="It is alive.", model=m.Health)},
+        answers={200: Answer("It is alive.", m.Health)},
     ),
     Operation(
         method="GET", path="/readyz", name="isReady", handler=handlers.is_ready, is_open=True,
-        answers={200: Answer(description="It accepts work.", model=m.Health), 503: Answer(description="It stops.", model=m.Health)},
+        answers={200: Answer("It accepts work.", m.Health), 503: Answer("It stops.", m.Health)},
     ),
 )  # fmt: skip
 
@@ -225,7 +222,7 @@ def _without_defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _described(operation: Operation, query: Mapping[str, Any]) -> dict[str, Any]:
     responses: dict[str, Any] = {
-        str(status): {"description": answer.description, **_content(answer.media, answer.model)}
+        str(status): {"description": answer.description, **_content(handlers.EVENT_STREAM if answer.model is None else JSON, answer.model)}
         for status, answer in operation.answers.items()
     }
     responses["default"] = {"description": "The request was refused.", **_content(rest_messages.MEDIA_TYPE, m.Problem)}

@@ -89,16 +89,13 @@ class SecretMask:
             for plugin in self.plugins:
                 for one in plugin.analyze_line(filename=path, line=part, line_number=1):
                     value, is_sure = one.secret_value or "", one.type not in _GUESSED
-                    if value and (is_sure or not self._is_ordinary(value, part)):
+                    if value and (is_sure or not (self._is_reference(part) or any(is_plain(value) for is_plain in self._is_plain))):
                         found.setdefault(value, Secret(one.type, value, is_sure))
         known = redact_formats(line.encode("utf-8", "replace")).decode("utf-8", "replace")
         if all("Entropy" in one.kind for one in found.values()) and known.count(REDACTED) > line.count(REDACTED):
             found[""] = Secret("a known format", "", True)
         self._values.update(value for value in found if len(value) >= 4 and not value.startswith("BEGIN"))
         return min(found.values(), key=lambda one: not one.is_sure, default=None)
-
-    def _is_ordinary(self, value: str, line: str) -> bool:
-        return self._is_reference(line) or any(is_plain(value) for is_plain in self._is_plain)
 
     def learn_literals(self, line: str) -> None:
         """For a line whose strings are secret by the name they are assigned to."""
@@ -280,16 +277,12 @@ def _ruff_finding(file: ChangedFile, one: Mapping[str, Any]) -> Finding | None:
     is_test = _is_test(file.path)
     if is_test and code.startswith(("S101", "T20", *_PASSWORDS)):
         return None
-    severity = Severity.LOW if is_test else _severity(code, message)
+    is_mild = is_test or "seems safe" in message
+    severity = next((one for one, prefixes in _SEVERITIES.items() if code.startswith(prefixes) and not is_mild), Severity.LOW)
     category = next((name for prefix, name in _CATEGORIES if code.startswith(prefix)), "lint")
     fix = (one.get("fix") or {}).get("message")
     advice = f"{fix}." if fix else f"See {one.get('url', 'the rule')}."
     return replace(_finding(file, severity, category, code, f"{message} (ruff {code}).", advice, line), column=column)
-
-
-def _severity(code: str, message: str) -> Severity:
-    is_safe = "seems safe" in message
-    return Severity.LOW if is_safe else next((one for one, prefixes in _SEVERITIES.items() if code.startswith(prefixes)), Severity.LOW)
 
 
 def _is_test(path: str) -> bool:
