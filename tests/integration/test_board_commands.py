@@ -39,7 +39,6 @@ def test_tasks_are_added_shown_and_drawn(tmp_path: Path) -> None:
         (("task", "1", "--priority", "high"), "--priority is for recording a task, and cannot be combined with the number of a task"),
         (("task", "--abandon", "1,99999999999999999999", "--reason", "x"), "This project has no board yet."),
         (("task", "--review", "7"), "Task 7 not found"),
-        (("board", "--svg", "-", "--html", "-"), "Only one of --svg -, --html - and --json can go to stdout."),
         (("board", "--status", "x"), "Unknown status 'x'."),
         (("board", "--svg", "no/such/a.svg"), "There is no folder no/such."),
         (("todo",), "This project has no board yet."),

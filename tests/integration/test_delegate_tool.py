@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
-from remit import Context, DelegateError, DelegateTool, Remit, Unavailable, agent
+from remit import Context, DelegateError, DelegateTool, Remit, agent
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,25 +28,6 @@ async def cut(ctx: Context, text: str, span: Span, keep_ends: bool = False, how:
     return text[span.first_line : span.last_line]
 
 
-@agent("text.wait")
-async def wait(ctx: Context, seconds: float = 30.0) -> str:
-    """Take some time."""
-    ctx.progress("asleep")
-    await asyncio.sleep(seconds)
-    return "awake"
-
-
-@agent("text.fail")
-async def fail(ctx: Context, how: str) -> Any:
-    """Fail."""
-    if how == "unavailable":
-        raise Unavailable("No key.", code="TOOL_UNAVAILABLE", advice="Set one.")
-    if how == "partial":
-        error = {"type": "execution", "message": "One was missing.", "code": "X", "recoverable": True, "recommendation": "Look."}
-        return {"status": "partial", "summary": "Two of three. One was missing.", "artifacts": [], "errors": [error], "data": [1, 2]}
-    raise ValueError("it broke")
-
-
 @agent("hello")
 async def hello(name: str = "you") -> str:
     """Greet."""
@@ -55,7 +36,7 @@ async def hello(name: str = "you") -> str:
 
 @pytest.fixture
 async def tool(tmp_path: Path) -> AsyncIterator[DelegateTool]:
-    async with Remit.open(tmp_path, agents=[cut, wait, fail, hello], settings={"builtin_agents": []}) as remit:
+    async with Remit.open(tmp_path, agents=[cut, hello], settings={"builtin_agents": []}) as remit:
         yield DelegateTool(remit)
 
 
@@ -72,7 +53,7 @@ async def test_schema_is_built_from_the_directory_in_camel_case(tool: DelegateTo
     Draft202012Validator.check_schema(schema)
     assert described["name"] == "delegate"
     assert schema["properties"]["target"]["enum"] == ["hello", "text"]
-    assert schema["properties"]["operation"]["enum"] == ["cut", "fail", "wait"]
+    assert schema["properties"]["operation"]["enum"] == ["cut"]
     assert "- text.cut(text: string, span: Span, keepEnds?: boolean, how?: 'head' or 'tail') — Cut a text." in described["description"]
     assert not {"allOf", "anyOf", "oneOf", "$defs"} & set(schema)
 
@@ -104,43 +85,6 @@ async def test_stream_reports_events_and_ends_with_the_result(tool: DelegateTool
         for name in ("createdAt", "completedAt", "duration"):
             del document["metadata"][name]
     assert called == streamed
-
-
-@pytest.mark.parametrize(
-    ("arguments", "state", "code"),
-    [
-        (asks("fail", how="raise"), "FAILED", "TASK_FAILED"),
-        (asks("fail", how="partial"), "FAILED", "TASK_FAILED"),
-        (asks("fail", how="unavailable"), "FAILED", "AGENT_UNAVAILABLE"),
-        ({**asks("wait"), "timeout": 200}, "TIMEOUT", "TASK_TIMEOUT"),
-    ],
-)
-async def test_failures_are_returned_in_the_result(tool: DelegateTool, arguments: dict[str, Any], state: str, code: str) -> None:
-    called = await tool.call(arguments)
-    chunks = [chunk async for chunk in tool.stream(arguments)]
-    assert chunks[-1].type == "error"
-    assert chunks[-1].data["error"]["code"] == code
-    for result in (called, chunks[-1].result):
-        assert result is not None
-        assert (result.success, result.task_state) == (False, state)
-        assert result.error is not None
-        assert result.error.code == code
-    if arguments["parameters"].get("how") == "partial":
-        assert called.data == [1, 2], "partial work is included"
-        assert called.metadata.status == "partial"
-
-
-async def test_cancelling_a_call_cancels_its_delegation(tool: DelegateTool) -> None:
-    calling = asyncio.create_task(tool.call(asks("wait")))
-    async with asyncio.timeout(60):
-        while not (live := await tool._remit.live()):  # noqa: ASYNC110 - the record has no event
-            await asyncio.sleep(0.01)
-    calling.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await calling
-    done = await tool._remit.result(live[0].session_id, wait_seconds=60)
-    assert done is not None
-    assert done.stop_reason == "cancelled"
 
 
 async def test_call_waiting_for_approval_is_paused(tmp_path: Path) -> None:

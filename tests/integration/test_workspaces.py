@@ -49,6 +49,13 @@ async def write(ctx: Context, path: str = "src/a.py", text: str = "written\n") -
     return "written"
 
 
+@agent("hangs", workspace="worktree", timeout=30)
+async def hangs(ctx: Context) -> str:
+    (ctx.workspace / "half.txt").write_text("half")
+    await asyncio.sleep(60)
+    return "never"
+
+
 AGENTS = [
     editing("edit.worktree", workspace="worktree"),
     editing("edit.merged", workspace="worktree", merge=True),
@@ -282,12 +289,9 @@ async def test_git_operations_of_the_agent_do_not_affect_the_diff(project: Path)
     assert git(project, "ls-files", "-s") == before
 
 
-@pytest.mark.parametrize("isolation", ["inline", "process"])
-async def test_timeout_returns_partial_files_and_the_diff(project: Path, isolation: str) -> None:
-    from workspace_agents import HANGING
-
-    async with Remit.open(project, agents=HANGING) as remit:
-        result = await remit.delegate(f"hangs.worktree.{isolation}", timeout=1.5)
+async def test_timeout_returns_partial_files_and_the_diff(project: Path) -> None:
+    async with Remit.open(project, agents=[hangs]) as remit:
+        result = await remit.delegate("hangs", timeout=1.5)
     assert (result.status, result.errors[0].code) == ("partial", "TIMEOUT")
     session = result.session_id
     paths = [a.path for a in result.artifacts]
@@ -389,12 +393,10 @@ def slow_git(folder: Path, command: str, seconds: int) -> Path:
 
 async def test_slow_git_does_not_exceed_the_deadline(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The result names the missing diff, and nothing is removed."""
-    from workspace_agents import HANGING
-
     slow = slow_git(tmp_path, " add --all", 5)
-    async with Remit.open(project, agents=HANGING) as remit:
+    async with Remit.open(project, agents=[hangs]) as remit:
         monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
-        result = await remit.delegate("hangs.worktree.inline", timeout=2)
+        result = await remit.delegate("hangs", timeout=2)
     assert any("git did not finish the diff" in warning for warning in result.warnings), result.warnings
     assert f".remit/work/{result.session_id}/half.txt" in [a.path for a in result.artifacts]
     assert f"resume={result.session_id}" in result.next_steps

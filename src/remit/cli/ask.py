@@ -12,7 +12,7 @@ from typing import Annotated, Any, Self
 from typer import Argument, Option
 
 from remit.app import Remit
-from remit.builtin.assistant.conversations import Conversations, export_text
+from remit.builtin.assistant.conversations import Conversations
 from remit.builtin.assistant.stream import PAUSE, message_parameters
 from remit.cli import arguments
 from remit.cli.arguments import Timeout
@@ -199,11 +199,9 @@ def _brief(record: Record) -> dict[str, Any]:
 def print_ending(answer: Answer, root: Path, how_to_go_on: str) -> None:
     """Print how it ended if it failed: stopped delegations, errors, advice. Does not repeat the answer."""
     if answer.was_interrupted:
-        mark, style = MARKS[State.CANCELLED]
-        words = f"after {duration(answer.result.metadata.duration_seconds)}"
-        if stopped := [f"{one.agent} {short(one.session_id)}" for one in answer.delegations if one.state is State.CANCELLED]:
-            words += f", with {list_some(stopped, NAMED)}"
-        put(words, f"{mark} stopped ", label_style=style)
+        stopped = [f"{one.agent} {short(one.session_id)}" for one in answer.delegations if one.state is State.CANCELLED]
+        words = f"after {duration(answer.result.metadata.duration_seconds)}" + (f", with {list_some(stopped, NAMED)}" if stopped else "")
+        put(words, f"{MARKS[State.CANCELLED][0]} stopped ")
     else:
         print_return(replace(answer.result, data=None, artifacts=()), root)
     if how_to_go_on:
@@ -333,17 +331,7 @@ async def _reply(remit: Remit, message: str, conversation: str | None) -> str | 
 
 
 def conversations(project: Project, limit: Annotated[int, Option(min=1, help="At most this many.")] = 50) -> Exit:
-    """List the conversations with the assistant, newest first; `show` takes an ID."""
+    """List the conversations with the assistant, newest first. Their files are in .remit/conversations."""
     found = [{"id": one.conversation_id, **asdict(one)} for one in Conversations(project.root).list(limit)]
     empty = 'There is no conversation yet. Start one: remit ask "…", or remit chat.'
     return project.answer({"conversations": found}, None if found else empty)
-
-
-def show_conversation(
-    project: Project, conversation: Annotated[str, Argument(metavar="ID", help="Its id, the beginning or end of it, or `latest`.")]
-) -> Exit:
-    """Print a conversation as Markdown."""
-    found = Conversations(project.root).open(conversation)
-    text = export_text(found)
-    document = {"id": found.conversation_id, "title": found.title, "created": found.header.created, "text": text}
-    return project.answer(document, lambda: print(harmless(text), end=""))

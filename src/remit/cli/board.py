@@ -1,6 +1,5 @@
 """`remit board`: show tasks in the terminal or as a picture, and import another board."""
 
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -33,36 +32,25 @@ def board(
     board = Board(project.root)
     if number is not None:
         return show_task(project, board, number)
-    if [str(svg), str(html), "-" if project.as_json else ""].count("-") > 1:
-        raise Misused("Only one of --svg -, --html - and --json can go to stdout.", advice="Name a file for the others.")
     view = view_of(board, with_archive=every)
     view = chosen(view, status)
     written = [str(_drawn(view, path, kind)) for path, kind in ((svg, "svg"), (html, "html")) if path is not None]
-    text = (lambda: _print_written(view, written)) if written else (lambda: print_board(view, every=every))
+    text = "\n".join(f"{path}: {count(len(view.tasks), 'task')}" for path in written) or (lambda: print_board(view, every=every))
     return project.answer(lambda: {**view.to_dict(), **({"written": written} if written else {})}, text)
 
 
 def _drawn(view: "View", path: Path, kind: str) -> Path:
-    """Write the picture atomically; `-` writes it to stdout."""
+    """Write the picture atomically."""
     from remit.board.picture import draw, page
     from remit.system.files import atomic_write
 
     text = (draw if kind == "svg" else page)(view, f"Tasks of {view.project}")
-    if str(path) == "-":
-        sys.stdout.write(text)
-        return path
     if path.exists() and not path.is_file():  # a folder, pipe or device would be replaced
-        raise Misused(f"{path} is not a file.", advice="Name the file to write, or - for stdout.")
+        raise Misused(f"{path} is not a file.", advice="Name the file to write.")
     if not path.parent.is_dir():
         raise Misused(f"There is no folder {path.parent}.", advice="Create it first.")
     atomic_write(path, text.encode("utf-8", "replace"))
     return path
-
-
-def _print_written(view: "View", written: list[str]) -> None:
-    for path in written:
-        if path != "-":
-            say(f"{path}: {count(len(view.tasks), 'task')}")
 
 
 SHOWN = 15

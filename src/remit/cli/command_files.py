@@ -14,7 +14,6 @@ from remit.cli.command_table import COMMANDS
 from remit.cli.exits import Exit, exit_of_return
 from remit.cli.live import LiveWait
 from remit.cli.project import Project, find_root
-from remit.cli.render import one_line
 from remit.cli.results import answer_outcome, print_return
 from remit.core.errors import Misused, RemitError
 
@@ -90,11 +89,6 @@ async def _run(project: Project, command: "CommandFile", arguments: list[str], f
 def commands(project: Project) -> Exit:
     """List the commands that files of the project add, and faults of files that were not accepted: exit 0 or 1."""
     found, problems = every(project.root, COMMANDS, project.trust)
-    lines = []
-    for one in found:
-        lines += [one_line(f"remit {one.name} {one.hint}".rstrip(), 200), f"  {one_line(one.description, 300)}"]
-        lines += [f"  {one.path}{f', by {one.agent}' if one.agent else ''}", *(f"  ! {one_line(text, 300)}" for text in one.warnings)]
-    lines += [f"! {one_line(problem, 300)}" for problem in problems]
     empty = f'No file of this project adds a command. Write {OWN}/NAME.md, or run: remit meta --command "…".'
     document = {"commands": [one.to_dict() for one in found], "problems": problems}
-    return project.answer(document, "\n".join(lines) or empty, Exit.FAILED if problems else Exit.OK)
+    return project.answer(document, None if found or problems else empty, Exit.FAILED if problems else Exit.OK)

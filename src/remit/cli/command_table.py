@@ -18,7 +18,7 @@ ASKING = (CHAT, DELEGATE, BOARD)
 COMMANDS = {
     "ask": CommandEntry("ask:ask", CHAT, "Ask the assistant one question."),
     "chat": CommandEntry("ask:chat", CHAT, "Talk with the assistant."),
-    "conversations": CommandEntry("ask:conversations", CHAT, "List conversations, or show one."),
+    "conversations": CommandEntry("ask:conversations", CHAT, "List conversations."),
     "delegate": CommandEntry("delegate:delegate", DELEGATE, "Hand work to an agent and wait for its return."),
     "run": CommandEntry("flows:run", DELEGATE, "Run a flow: several delegations declared in a file."),
     "cancel": CommandEntry("sessions:cancel", DELEGATE, "Stop a delegation and everything below it."),
@@ -73,7 +73,6 @@ SUBCOMMANDS = {
     "cache list": "metrics:cache",
     "cache clear": "metrics:clear_cache",
     "conversations list": "ask:conversations",
-    "conversations show": "ask:show_conversation",
     "models list": "models:models",
     "models test": "models:try_each",
     "policy show": "policy:policy",

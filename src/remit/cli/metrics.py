@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from rich.text import Text
 from typer import Argument, Option
 
 from remit.agents.definition import Definition, definition_of
@@ -14,7 +13,7 @@ from remit.agents.group import read_experience
 from remit.cli.arguments import parse_time
 from remit.cli.exits import Exit
 from remit.cli.project import NOTHING_YET, Project
-from remit.cli.render import at_the_prompt, count, duration, one_line, put, say, say_aside, say_table, spent
+from remit.cli.render import at_the_prompt, count, duration, one_line, put, say, say_aside, spent
 from remit.cli.results import say_document
 from remit.core.adaptive import SAMPLES, RunSample, learned_limits
 from remit.core.cache import cache_prefix, cached_results
@@ -25,17 +24,15 @@ from remit.core.metrics import (
     ERRORS_BY_OPERATION,
     ERRORS_BY_TARGET,
     FAILED_STARTS,
-    LATENCY_P99,
     SUCCESS_RATE,
     TIMEOUT_RATE,
     TOTAL,
-    Metric,
     Metrics,
     Share,
     Tally,
     metrics_of,
 )
-from remit.runtime.error_ledger import Entry, ErrorLedger
+from remit.runtime.error_ledger import ErrorLedger
 
 FULL = 20
 """Number of targets and operations listed, those with most errors first."""
@@ -57,32 +54,24 @@ def metrics(
 
 
 def _print_metrics(found: Metrics) -> None:
-    rows = [
-        _row(TOTAL.name, f"{found.total:,}", TOTAL, None),
-        _row(SUCCESS_RATE.name, _share(found.success), SUCCESS_RATE, found.success.rate),
-        _row(TIMEOUT_RATE.name, _share(found.timeout), TIMEOUT_RATE, found.timeout.rate),
-    ]
-    for name, value in found.latency.items():
-        metric = LATENCY_P99 if name == "p99" else None
-        rows.append(_row(f"delegation.latency.{name}", "-" if value is None else duration(value), metric, value))
-    if found.tokens or found.cost:
-        rows.append(_row("delegation.tokens", spent(found.tokens, found.cost)))
+    """Each figure, then the limits that are passed."""
+    rows = {TOTAL.name: f"{found.total:,}", SUCCESS_RATE.name: _share(found.success), TIMEOUT_RATE.name: _share(found.timeout)}
+    rows |= {f"delegation.latency.{name}": "-" if value is None else duration(value) for name, value in found.latency.items()}
+    rows["delegation.tokens"] = spent(found.tokens, found.cost)
     for metric, shares in ((ERRORS_BY_TARGET, found.errors_by_target), (ERRORS_BY_OPERATION, found.errors_by_operation)):
         worst = sorted(shares.items(), key=lambda item: (-(item[1].rate or 0.0), -item[1].total, item[0]))
-        rows += [_row(f"{metric.name} {name}", _share(share), metric, share.rate) for name, share in worst[:FULL]]
+        rows |= {f"{metric.name} {name}": _share(share) for name, share in worst[:FULL]}
     for name, times in _most(found.failed_starts):
-        rows.append(_row(f"{FAILED_STARTS.name} {name}", f"{times:,}"))
-        rows.append(_row(f"{AVAILABILITY.name} {name}", _share(found.availability[name])))
-    rows += [_row(f"delegation.tokens.by_operation {name}", f"{tokens:,}") for name, tokens in _most(found.tokens_by_operation)]
-    say_table(rows, shrinking=("metric",))
-    alerts = found.alerts()
+        rows |= {f"{FAILED_STARTS.name} {name}": f"{times:,}", f"{AVAILABILITY.name} {name}": _share(found.availability[name])}
+    rows |= {f"delegation.tokens.by_operation {name}": f"{tokens:,}" for name, tokens in _most(found.tokens_by_operation)}
+    width = max(map(len, rows))
+    for name, value in rows.items():
+        if value:
+            put(value, f"{name:<{width}}  ")
+    alerts = [one.to_dict() for one in found.alerts()]
+    if alerts:
+        say_document({"alerts": alerts})
     say(f"\n! {count(len(alerts), 'alert')}." if alerts else "\nNo alert.")
-
-
-def _row(name: str, value: str, metric: Metric | None = None, rate: float | None = None) -> dict[str, Any]:
-    is_alarming = metric is not None and metric.is_alarming(rate)
-    marked = Text.assemble("! " if is_alarming else "  ", value, style="red bold" if is_alarming else "")
-    return {"metric": name, "value": marked, "alert": _limit(metric)}
 
 
 def _most(numbers: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -91,14 +80,6 @@ def _most(numbers: Mapping[str, int]) -> list[tuple[str, int]]:
 
 def _share(share: Share) -> str:
     return "-" if share.rate is None else f"{100 * share.rate:.1f} % ({share.count:,} of {share.total:,})"
-
-
-def _limit(metric: Metric | None) -> str:
-    if metric is None or (metric.below is None and metric.above is None):
-        return ""
-    sign, limit = ("<", metric.below) if metric.below is not None else (">", metric.above)
-    assert limit is not None
-    return f"{sign} {limit:g} s" if metric.unit == "s" else f"{sign} {100 * limit:g} %"
 
 
 def ledger(
@@ -110,18 +91,20 @@ def ledger(
     entries = [entry for entry in errors.entries() if type_ is None or type_ in (entry.type, entry.code)]
     if errors.set_aside_path is not None:
         say_aside(f"The ledger was damaged: it is kept as {errors.set_aside_path.name} beside the new one.")
+    rows = [
+        {
+            "code": entry.code or entry.type,
+            "agent": entry.origin,
+            "times": entry.recurrence_count,
+            "last": entry.last_seen,
+            "status": entry.fix_status,
+            "message": one_line(entry.message, 300),
+            "advice": one_line(at_the_prompt(str(entry.context.get("recommendation", ""))), 200),
+        }
+        for entry in entries
+    ]
     empty = "The error ledger has no such error."
-    return project.answer({"errors": [entry.to_dict() for entry in entries]}, (lambda: _print_ledger(entries)) if entries else empty)
-
-
-def _print_ledger(entries: list[Entry]) -> None:
-    """Code and frequency on one line, then the message, then the advice."""
-    for entry in entries:
-        times = f"{count(entry.recurrence_count, 'time')}, last {entry.last_seen}, {entry.fix_status}"
-        put(one_line(f"{entry.origin or '-'}  {times}", 300), f"{one_line(entry.code or entry.type)}  ", label_style="bold red")
-        put(one_line(entry.message, 300), "  ")
-        if advice := entry.context.get("recommendation"):
-            put(one_line(at_the_prompt(str(advice)), 200), "  → ", style="yellow", label_style="yellow")
+    return project.answer({"errors": [entry.to_dict() for entry in entries]}, (lambda: say_document({"errors": rows})) if rows else empty)
 
 
 # ---- limits, groups and the cache: what is learned from runs and used again

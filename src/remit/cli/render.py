@@ -131,6 +131,7 @@ def say_aside(text: str) -> None:
 
 def put(words: str, label: str = "", *, style: str = "", label_style: str = "") -> None:
     """Print text after a label. On a terminal it is wrapped with an indent; in a pipe it stays one line."""
+    label = harmless(label)
     first, *more = fitting(harmless(words), less=len(label)).split("\n")
     print(painted(label, label_style) + painted(first, style).rstrip(), flush=not more)
     for line in more:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remit import Conversations, Failed, Misused, Refused
-from remit.builtin.assistant.conversations import MAX_BYTES, Conversation, MessageLine, StopLine, Turn, export_text
+from remit.builtin.assistant.conversations import MAX_BYTES, Conversation, MessageLine, StopLine, Turn
 from remit.core.model_messages import NO_RESULT, Message, Reply, ToolCall, ToolResult, UserMessage, repaired
 from support.histories import faults_of
 
@@ -84,14 +84,6 @@ def test_one_process_writes_at_a_time(tmp_path: Path) -> None:
         process.wait()
     with conversation.writing():  # the kernel released the lock
         pass
-
-
-def test_conversation_is_shown_as_markdown(tmp_path: Path) -> None:
-    kept = Conversations(tmp_path)
-    make_conversation(kept, UserMessage(text="A\ttitle \x1b[31m "), *LINES)
-    text = export_text(kept.open("latest"))
-    assert text.startswith("# A title [31m")
-    assert "All done." in text
 
 
 def test_listing_survives_any_file_in_the_folder(tmp_path: Path) -> None:

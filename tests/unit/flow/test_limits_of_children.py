@@ -1,6 +1,5 @@
 """Guards accept any input, and limits of a child never exceed those of its caller."""
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit import AgentPort, Budget, Delegation, Limits, Request, Settings, TimeLimits
-from remit.core.budget import effective_deadline
 from remit.core.routing import DEFAULT_TABLE
 from remit.runtime.accept import accept
 from remit.runtime.deps import Rules, RuntimeDeps, Submission, TreeFacts
@@ -20,28 +18,6 @@ amounts = st.none() | st.integers(0, 50)
 moments = st.floats(0, 1e6)
 names = st.sampled_from(["a", "b", "c", "orchestrator"]) | st.text(max_size=8)
 limits = st.builds(Limits, delegations=amounts, alive=amounts, tokens=amounts, cost=st.none() | st.floats(0, 50), seconds=amounts)
-
-
-@st.composite
-def budgets(draw: st.DrawFn) -> Budget:
-    budget = Budget(draw(limits), opened_at=draw(moments))
-    for narrower in draw(st.lists(limits, max_size=3)):
-        budget = budget.narrowed(narrower, draw(moments))
-    for _ in range(draw(st.integers(0, 4))):
-        budget.enter()
-    budget.charge(tokens=draw(st.integers(0, 60)), cost=draw(st.floats(0, 60)))
-    return budget
-
-
-# ---- what a child is given
-
-
-@given(st.floats(0.001, 1e5), moments, st.none() | moments)
-def test_deadline_of_a_child_never_exceeds_its_caller(timeout: float, now: float, caller_hard_at: float | None) -> None:
-    deadline = effective_deadline(timeout, now, caller_hard_at)
-    assert deadline.soft_at <= deadline.hard_at
-    assert deadline.timeout_seconds <= timeout
-    assert caller_hard_at is None or deadline.hard_at <= caller_hard_at or math.isclose(deadline.hard_at, caller_hard_at)
 
 
 class _Directory:
@@ -119,17 +95,3 @@ def _assert_within(order: Submission, caller: _Calling, now: float) -> None:
         for kind in ("delegations", "alive", "tokens", "cost", "seconds"):
             limit, given_to_child = getattr(theirs, kind), getattr(ours, kind)
             assert limit is None or (given_to_child is not None and given_to_child <= limit), kind
-
-
-@given(budgets(), limits, st.integers(0, 100), st.floats(0, 100), moments)
-def test_narrower_scope_never_refunds_spending(budget: Budget, narrower: Limits, tokens: int, cost: float, now: float) -> None:
-    before = budget.left(now)
-    scope = budget.narrowed(narrower, now)
-    scope.enter()
-    scope.charge(tokens=tokens, cost=cost)
-    scope.leave()
-    after = budget.left(now)
-    for kind in ("delegations", "alive", "tokens", "cost", "seconds"):
-        had, has = getattr(before, kind), getattr(after, kind)
-        assert (had is None) == (has is None)
-        assert had is None or has <= had

@@ -9,7 +9,6 @@ huge files not read, and the listing shows unreadable ones with the reason."""
 
 import contextlib
 import fcntl
-import json
 import os
 import re
 import time
@@ -23,13 +22,12 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter
 from pydantic_core import from_json, to_json
 
-from remit.core.deadline import iso
 from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.ids import new_session_id
 from remit.core.jsonable import clean_text, to_jsonable
 from remit.core.model_messages import Message, Reply, ToolResult, UserMessage
 from remit.core.redaction import Shape, redact_json, redact_parameters
-from remit.core.text import code_block, one_line, plural
+from remit.core.text import one_line, plural
 from remit.system.beneath import open_regular
 from remit.system.files import make_folder, write_all
 
@@ -444,16 +442,3 @@ def reply_of(stopped: StopLine) -> Reply:
 
 
 # ---- as Markdown
-
-
-def export_text(conversation: Conversation) -> str:
-    parts = [f"# {conversation.title}", f"{conversation.conversation_id} · {iso(conversation.header.created)}"]
-    for message in conversation.messages:
-        if isinstance(message, UserMessage):
-            parts.append(f"## You\n\n{message.text}")
-        elif isinstance(message, ToolResult):
-            parts.append(f"Result{' (error)' if message.is_error else ''}:\n\n{code_block(message.text)}")
-        else:
-            calls = [call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments) for call in message.calls]
-            parts += [f"## Assistant\n\n{message.text}", *(f"Call:\n\n{code_block(call)}" for call in calls)]
-    return "\n\n".join([*parts, *(f"> {notice}" for notice in conversation.notices)]) + "\n"
