@@ -45,7 +45,7 @@ async def test_tree_in_two_processes_is_one_trace_with_metrics_and_log(tmp_path:
         code, output = await asyncio.to_thread(server.wait)
     assert code == 0, output
     check_trace(collected.spans)
-    by_http = collected.span("invoke_workflow slow")
+    by_http = collected.span("invoke_agent slow")
     assert (by_http.trace_id.hex(), by_http.parent_span_id.hex()) == tuple(GIVEN.split("-")[1:3])
     assert attributes(by_http)["remit.door"] == "http"
     assert {resource["service.name"] for resource in collected.resources} == {"near", "far"}
@@ -57,14 +57,14 @@ async def test_tree_in_two_processes_is_one_trace_with_metrics_and_log(tmp_path:
 
 
 def check_trace(spans: list[Any]) -> None:
-    """Tree of near ► near ► far (over A2A) ► tree of far, in the other process ► echo."""
-    chain = ["invoke_workflow near", "invoke_agent near", "invoke_agent far", "invoke_workflow echo", "invoke_agent echo"]
+    """near ► far (over gRPC) ► echo, in the other process."""
+    chain = ["invoke_agent near", "invoke_agent far", "invoke_agent echo"]
     found = {span.name: span for span in spans if span.name in chain}
     assert sorted(found) == sorted(chain)
     assert len({span.trace_id for span in found.values()}) == 1
     for above, below in pairwise(chain):
         assert found[below].parent_span_id == found[above].span_id, (above, below)
-    assert (found["invoke_agent far"].kind, found["invoke_workflow echo"].kind) == (3, 2)  # client and server
+    assert (found["invoke_agent far"].kind, found["invoke_agent echo"].kind) == (3, 2)  # client and server
     assert attributes(found["invoke_agent far"])["gen_ai.provider.name"] == "a2a"
 
 

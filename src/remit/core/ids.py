@@ -189,22 +189,17 @@ def _span(root_id: str, caller_info: "CallerInfo | None", span_id: str) -> Trace
     return Traceparent(_digest("trace", root_id, 16), span_id) if given is None else given._replace(span_id=span_id)
 
 
-def tree_span_of(root_id: str, caller_info: "CallerInfo | None") -> Traceparent:
-    """The span of a whole tree, the parent of its root's."""
-    return _span(root_id, caller_info, _digest("tree", root_id, 8))
-
-
 def span_of(delegation: "Delegation") -> Traceparent:
     """The span of a delegation."""
     lineage = delegation.lineage
     return _span(lineage.root_id, delegation.caller_info, span_id_of(lineage.session_id))
 
 
-def parent_span_of(delegation: "Delegation") -> Traceparent:
-    """The parent span of a delegation: its caller's; for a root, its tree's."""
+def parent_span_of(delegation: "Delegation") -> Traceparent | None:
+    """The parent span of a delegation: its caller's; for a root, the one that the external caller sent."""
     lineage = delegation.lineage
     if lineage.parent_id is None:
-        return tree_span_of(lineage.root_id, delegation.caller_info)
+        return caller_span(delegation.caller_info)
     return _span(lineage.root_id, delegation.caller_info, span_id_of(lineage.parent_id))
 
 

@@ -1,9 +1,8 @@
 """Spans of delegations, created when they have ended: one trace per tree, across processes and APIs.
 
 Nothing is kept while a delegation runs: ids come from `core.ids`, times from the delegation itself. So a delegation that was resumed after
-a crash, or settled by the next process, has its span under the right caller. A root has two spans: its tree's (`invoke_workflow`) and its
-own. Steps are events of the span. Parameters, results and messages are not included. Requires the OpenTelemetry SDK. Its names for
-generative AI are still "Development"; remit's own are `remit.*`."""
+a crash, or settled by the next process, has its span under the right caller. Steps are events of the span. Parameters, results and
+messages are not included. Requires the OpenTelemetry SDK. Names for generative AI are still "Development"; remit's own are `remit.*`."""
 
 import os
 import time
@@ -20,7 +19,7 @@ from opentelemetry.trace.status import Status, StatusCode
 
 from remit.core.delegation import ROOT_CALLER, CallerInfo, Delegation, Origin
 from remit.core.events import STEPS
-from remit.core.ids import Traceparent, caller_span, parent_span_of, parse_traceparent, span_of, tree_span_of
+from remit.core.ids import Traceparent, parent_span_of, parse_traceparent, span_of
 from remit.core.lifecycle import LifecycleEvent
 from remit.core.model_messages import ModelCall
 from remit.core.result import Return
@@ -40,8 +39,6 @@ Put = Callable[[ReadableSpan], None]
 class Span(StrEnum):
     """Values of `gen_ai.operation.name`, and prefixes of span names."""
 
-    WORKFLOW = "invoke_workflow"
-    """A whole tree, above its root."""
     AGENT = "invoke_agent"
     """A delegation."""
     TOOL = "execute_tool"
@@ -57,7 +54,6 @@ class Attribute(StrEnum):
     AGENT_NAME = "gen_ai.agent.name"
     TOOL_NAME = "gen_ai.tool.name"
     TOOL_CALL_ID = "gen_ai.tool.call.id"
-    WORKFLOW_NAME = "gen_ai.workflow.name"
     CONVERSATION = "gen_ai.conversation.id"
     """The caller's name of the conversation, else the tree."""
     PROVIDER = "gen_ai.provider.name"
@@ -108,6 +104,7 @@ class Traces:
         is_remote = spec is not None and spec.kind in REMOTE_KINDS
         if is_remote and spec is not None:
             attributes[Attribute.PROVIDER] = "a2a" if spec.kind == "a2a" else "remit"
+        is_served = delegation.lineage.parent_id is None and bool(event.door)
         span = Span.TOOL if event.operation else Span.AGENT
         self._put(
             self._span(
@@ -119,24 +116,8 @@ class Traces:
                 end=event.at,
                 status=self._status(event),
                 step_times=event.step_times,
-                kind=api.SpanKind.CLIENT if is_remote else api.SpanKind.INTERNAL,
+                kind=api.SpanKind.CLIENT if is_remote else api.SpanKind.SERVER if is_served else api.SpanKind.INTERNAL,
             )
-        )
-        if delegation.lineage.parent_id is None:
-            self._put(self._tree(delegation, event, attributes))
-
-    def _tree(self, delegation: Delegation, event: LifecycleEvent, attributes: Mapping[str, Any]) -> ReadableSpan:
-        name = delegation.command or delegation.agent
-        tree, above = tree_span_of(delegation.lineage.root_id, delegation.caller_info), caller_span(delegation.caller_info)
-        return self._span(
-            f"{Span.WORKFLOW} {name}",
-            tree,
-            above,
-            {Attribute.OPERATION: str(Span.WORKFLOW), Attribute.WORKFLOW_NAME: name, **attributes},
-            begin=delegation.created_at,
-            end=event.at,
-            status=self._status(event),
-            kind=api.SpanKind.SERVER if event.door else api.SpanKind.INTERNAL,
         )
 
     def _attributes(self, delegation: Delegation, event: LifecycleEvent) -> dict[str, Any]:
