@@ -49,7 +49,7 @@ async def test_only_the_work_of_the_accepted_candidate_remains(project: Path) ->
     remaining = [one["session_id"] for one in run("workspaces", "--json", cwd=project).json()["workspaces"]]
     assert remaining == [winner.session_id]
     assert not (project / "solution.txt").exists(), "merging waits for approval"
-    assert run("workspaces", winner.session_id, "--merge", cwd=project).code == 0
+    assert (await asyncio.to_thread(run, "workspaces", winner.session_id, "--merge", cwd=project)).code == 0
     assert (project / "solution.txt").read_text() == "good"
 
 
