@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from remit import Context, Remit, State, agent, best, call
-from support.cli import run, run_process
+from support.cli import run
 from support.repository import begin, git
 
 SAMPLES = 20
@@ -49,7 +49,7 @@ async def test_only_the_work_of_the_accepted_candidate_remains(project: Path) ->
     remaining = [one["session_id"] for one in run("workspaces", "--json", cwd=project).json()["workspaces"]]
     assert remaining == [winner.session_id]
     assert not (project / "solution.txt").exists(), "merging waits for approval"
-    assert run_process("workspaces", winner.session_id, "--merge", cwd=project).code == 0
+    assert (await asyncio.to_thread(run, "workspaces", winner.session_id, "--merge", cwd=project)).code == 0
     assert (project / "solution.txt").read_text() == "good"
 
 

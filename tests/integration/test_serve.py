@@ -37,17 +37,18 @@ def test_every_api_is_served_by_one_process(server: Server) -> None:
             assert '"delegate_many"' in response.text
 
 
-def test_work_started_over_one_api_is_visible_over_the_others_and_in_the_cli(server: Server) -> None:
+def test_work_started_over_one_api_is_visible_over_the_others_and_in_the_cli(tmp_path: Path) -> None:
     import grpc
 
     from remit import tasks_pb2 as pb
     from remit import tasks_pb2_grpc as rpc
 
-    done = server.begin("echo", 5.0, text="Hello there.")
-    with grpc.insecure_channel(server.at.grpc) as channel:
-        task = rpc.TaskServiceStub(channel).GetTaskStatus(pb.GetTaskStatusRequest(task_id=done["taskId"]), timeout=10).task
-    assert task.data.string_value == done["data"] == "Hello there."
-    assert "Hello there." in remit(server.root, "show", done["taskId"]).stdout
+    with serving(project(tmp_path)) as server:
+        done = server.begin("echo", 5.0, text="Hello there.")
+        with grpc.insecure_channel(server.at.grpc) as channel:
+            task = rpc.TaskServiceStub(channel).GetTaskStatus(pb.GetTaskStatusRequest(task_id=done["taskId"]), timeout=10).task
+        assert task.data.string_value == done["data"] == "Hello there."
+        assert "Hello there." in remit(server.root, "show", done["taskId"]).stdout
 
 
 def test_second_server_on_the_same_addresses_is_refused(server: Server) -> None:

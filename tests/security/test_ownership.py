@@ -122,16 +122,13 @@ def test_terminal_user_is_asked_once_to_adopt_a_database(
     assert (second.code == 0) is is_adopted, second.stderr
 
 
-async def test_trust_given_in_code_adopts_a_database_permanently(clone: Path) -> None:
-    assert await opened(clone, trust=True)
+@pytest.mark.parametrize("options", [{"trust": True}, {}], ids=["in code", "remit trust --adopt"])
+async def test_approved_database_is_adopted_once(clone: Path, options: dict[str, bool]) -> None:
+    if not options:
+        adopted = cli.run("trust", "--adopt", cwd=clone)
+        assert (adopted.code, "the database is used" in adopted.stdout) == (0, True), adopted.stderr
+    assert await opened(clone, **options)
     assert (clone / "owned").read_text() == "ran"
-    assert await opened(clone) == []
-
-
-async def test_approved_database_is_adopted_once(clone: Path) -> None:
-    adopted = cli.run("trust", "--adopt", cwd=clone)
-    assert (adopted.code, "the database is used" in adopted.stdout) == (0, True), adopted.stderr
-    assert await opened(clone)
     assert database_item(clone) is None
     assert await opened(clone) == []
 

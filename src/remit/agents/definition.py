@@ -123,6 +123,8 @@ def _known_requirements(requires: Words) -> Words:
 def _known_kind(kind: Any) -> Any:
     if kind is None or kind in tuple(Kind):
         return kind and Kind(kind)
+    if kind in REMOVED_KINDS:
+        raise ValueError(REMOVED_KINDS[kind])
     added = [entry.name for entry in offered(EXECUTORS_GROUP)]
     if kind not in added:
         known = (*map(str, Kind), *added)

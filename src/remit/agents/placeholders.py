@@ -91,9 +91,10 @@ def code_fault(words: Sequence[str], *, prompt_is_input: bool) -> str | None:
     """Why a command would execute an inserted value; None if no such case is found. Values are safe behind a fixed script or program."""
     first = _name(words[0])
     is_starter = _STARTERS.fullmatch(first) is not None
-    chooser = next((word for word in words[1:] if not word.startswith("-") and not _VARIABLE.match(word)), "") if is_starter else words[0]
-    if _fills(chooser):
-        return f"{chooser!r} is filled in, and so would choose the program that is started"
+    chosen = next((number for number, word in enumerate(words) if number and word[:1] != "-" and not _VARIABLE.match(word)), len(words))
+    for word in (words[0], *(one for one in words[1 : chosen + 1] if not _VARIABLE.match(one))) if is_starter else words[:1]:
+        if _fills(word):
+            return f"{word!r} is filled in, and so would choose the program that is started"
     for index, word in enumerate(words):
         name, rest, is_started = _name(word), words[index + 1 :], index == 0 or is_starter
         if is_started and name in _REMOTE_SHELLS and any(map(_fills, rest)):
@@ -111,8 +112,9 @@ def _call_fault(name: str, rest: Sequence[str], *, prompt_is_input: bool) -> str
     is_code, operand = is_filter, None
     while words and operand is None:
         word = words.pop(0)
-        is_code = is_code or _CODE.fullmatch(word) is not None
-        if word[:1] not in ("-", "+") or word in _INPUT:
+        if _CODE.fullmatch(word) and not _fills(word):
+            is_code = True
+        elif word[:1] not in ("-", "+") or word in _INPUT:
             operand = word
         elif _fills(word):
             return f"the value would be among the options of {name}"

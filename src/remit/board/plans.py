@@ -3,6 +3,7 @@
 People and agents write plans, so parsing is lenient (headings of any depth, markers missing or in lower case), and faults are reported
 rather than guessed. `implement` runs the phases, planners write them."""
 
+import itertools
 import os
 import re
 import shlex
@@ -255,30 +256,46 @@ def _commands(lines: Sequence[_Line], faults: list[str], *, of: str = "") -> tup
     return tuple(commands)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListItem:
-    """An item of a Markdown list."""
+    """An item of a Markdown list outside quotations and code."""
 
     text: str
-    parts: list[str]
+    parts: tuple[str, ...] = ()
     """The items of a list below it."""
-    is_numbered: bool
+    is_numbered: bool = False
 
 
 def list_items(text: str) -> list[ListItem]:
-    """The items of the lists of a Markdown text, with the indented lines below them."""
+    """The items of the top-level lists of a Markdown text, unchanged."""
+    from markdown_it import MarkdownIt  # imported here: commands that read no list do not load it
+
+    lines = re.sub(r"\r\n?", "\n", text).split("\n")
     found: list[ListItem] = []
-    for line in text.splitlines():
-        item, is_below = _ITEM.match(line), bool(found) and line[:2] in ("  ", "\t")
-        if item and not (is_below or line.startswith("    ")):
-            found.append(ListItem(item["words"].strip(), [], line.lstrip()[0].isdigit()))
-        elif item and is_below:
-            found[-1].parts.append(item["words"].strip())
-        elif is_below and line.strip() and not found[-1].parts:
-            found[-1].text += f" {line.strip()}"
-        elif is_below and line.strip():
-            found[-1].parts[-1] += f" {line.strip()}"
+    tokens = MarkdownIt("commonmark").parse(text)
+    is_numbered = False
+    for at, token in enumerate(tokens):
+        if token.level == 0 and token.type.endswith("_list_open"):
+            is_numbered = token.type == "ordered_list_open"
+        if token.type != "list_item_open" or token.level != 1 or not token.map:
+            continue
+        own = list(itertools.takewhile(lambda one: one.level > 1, tokens[at + 1 :]))
+        below = next((one.map[0] for one in own if one.level == 2 and one.type.endswith("_list_open") and one.map), token.map[1])
+        parts = [
+            _item_text(lines[one.map[0] : one.map[1]], one.info)
+            for one in own
+            if one.type == "list_item_open" and one.level == 3 and one.map
+        ]
+        words = _item_text(lines[token.map[0] : below], token.info)
+        if words or parts:
+            found.append(ListItem(text=words or parts.pop(0), parts=tuple(parts), is_numbered=is_numbered))
     return found
+
+
+def _item_text(lines: Sequence[str], number: str) -> str:
+    """Without the marker of the item and its checkbox."""
+    words = " ".join(line.strip() for line in lines if line.strip())[len(number) + 1 :].strip()
+    return re.sub(r"^\[[ xX]\]\s+", "", words)
 
 
 # ---- the check of a plan that an agent wrote, before it is filed: phases, files, acceptance commands. Reads the project, runs nothing

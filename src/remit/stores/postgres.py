@@ -271,7 +271,11 @@ class PostgresStore(SqlStore):
         except (psycopg.Error, PoolTimeout, OSError) as error:
             if isinstance(error, PoolTimeout) and self._pool.closed:
                 raise Unavailable(f"The store at {self.address} is closed.", code=CODE, advice="Open it again.") from error
-            raise _to_unavailable(error, self.address) from error
+            advice = "Check that the server runs and the database exists (createdb NAME), and PGUSER and PGPASSWORD or PGPASSFILE."
+            if isinstance(error, psycopg.errors.InsufficientPrivilege):
+                advice = "Let its user create the schema, or create it beforehand and grant all on it."
+            said = " ".join(str(error).split()) or type(error).__name__
+            raise Unavailable(f"{self.address} cannot be used: {said}", code=CODE, advice=advice) from error
 
 
 def describe_address(url: str, schema: str) -> str:
@@ -286,14 +290,6 @@ def describe_address(url: str, schema: str) -> str:
         ) from None
     host, port = parts.get("host") or "the default host", parts.get("port")
     return f"PostgreSQL {host}{f':{port}' if port else ''}/{parts.get('dbname') or ''} (schema {schema})"
-
-
-def _to_unavailable(error: Exception, address: str) -> Unavailable:
-    said = " ".join(str(error).split()) or type(error).__name__
-    advice = "Check that the server runs and the database exists (createdb NAME), and PGUSER and PGPASSWORD or PGPASSFILE."
-    if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        advice = "Let its user create the schema, or create it beforehand and grant all on it."
-    return Unavailable(f"{address} cannot be used: {said}", code=CODE, advice=advice)
 
 
 # ---- schema

@@ -449,7 +449,12 @@ class ReadOnlyStore(SqliteStore):
                 file = self.path.with_name(self.path.name + tail)
                 if file.exists():
                     shutil.copyfile(file, Path(self._copies.name, file.name))
-            database.prepare(Path(self._copies.name, self.path.name))
+            copy = Path(self._copies.name, self.path.name)
+            try:
+                database.prepare(copy)
+            except Unavailable as error:
+                words = (text.replace(str(copy), str(self.path)) for text in (error.message, error.advice or ""))
+                raise database.unavailable(*words) from error.__cause__
             self._writer = self._aside = self._connect_reader()
 
     def _connect_reader(self) -> sqlite3.Connection:

@@ -63,7 +63,7 @@ class Walk:
     def _below(self, folder: int, prefix: str, depth: int, rules: tuple[tuple[str, Rules], ...]) -> Iterator[Entry]:
         try:
             with os.scandir(folder) as scanned:
-                found = sorted(scanned, key=_name)
+                found = sorted(scanned, key=lambda entry: entry.name)
         except OSError:
             self.unreadable.append(prefix or ".")
             return
@@ -139,7 +139,3 @@ def _text_at(folder: int, name: str) -> str:
     with contextlib.suppress(OSError), os.fdopen(open_regular(name, folder=folder), "rb") as file:
         return file.read(IGNORE_FILE_BYTES).decode("utf-8", "replace")
     return ""
-
-
-def _name(entry: "os.DirEntry[str]") -> str:
-    return entry.name

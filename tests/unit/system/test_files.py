@@ -63,23 +63,6 @@ def test_waiting_for_a_lock_is_bounded_and_names_the_holder(tmp_path: Path) -> N
             assert lock.read_text() == str(os.getpid())
 
 
-@pytest.mark.timeout(5)
-def test_pipe_in_place_of_the_file_does_not_block_the_writer(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "answer.txt")
-    assert write_beside(tmp_path, "answer.txt", b"x").name == "answer-2.txt"
-
-
-@pytest.mark.parametrize("target", ["victim", "not there yet"])
-def test_link_in_place_of_the_file_is_not_followed(tmp_path: Path, target: str) -> None:
-    outside, folder = tmp_path / "outside", tmp_path / "scratch"
-    outside.mkdir()
-    folder.mkdir()
-    (outside / "victim").write_text("precious")
-    (folder / "answer.txt").symlink_to(outside / target)
-    assert write_beside(folder, "answer.txt", b"x") == folder / "answer-2.txt"
-    assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("victim", "precious")]
-
-
 def test_folder_replaced_by_a_link_is_not_written(tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "scratch").symlink_to(tmp_path / "outside")

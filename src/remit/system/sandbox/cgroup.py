@@ -34,9 +34,17 @@ class ControlGroup:
 
 
 def make_group(memory_bytes: int, *, mount: Path = MOUNT) -> ControlGroup | None:
-    for parent in _parents(mount):
+    """Below this process's own group if it is the root, else below the one above, where a memory limit can be set."""
+    try:
+        own = next(line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
+    except (OSError, StopIteration):
+        return None
+    folder = mount / own.lstrip("/")
+    for parent in (folder, folder.parent) if folder != mount else (folder,):
         group = ControlGroup(folder=parent / f"remit-run-{secrets.token_hex(8)}")
         try:
+            if "memory" not in (parent / "cgroup.subtree_control").read_text().split():
+                continue
             group.folder.mkdir()
             (group.folder / "memory.max").write_text(str(memory_bytes))
             for name, value in {"memory.swap.max": "0", "memory.oom.group": "1"}.items():
@@ -46,21 +54,3 @@ def make_group(memory_bytes: int, *, mount: Path = MOUNT) -> ControlGroup | None
         except OSError:
             group.remove()
     return None
-
-
-def _parents(mount: Path) -> list[Path]:
-    """Groups below which one with a memory limit can be created: this process's own if it is the root, else the one above."""
-    try:
-        own = next(line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
-    except (OSError, StopIteration):
-        return []
-    folder = mount / own.lstrip("/")
-    found = (folder, folder.parent) if folder != mount else (folder,)
-    return [one for one in found if _limits_memory(one) and os.access(one, os.W_OK)]
-
-
-def _limits_memory(folder: Path) -> bool:
-    try:
-        return "memory" in (folder / "cgroup.subtree_control").read_text().split()
-    except OSError:
-        return False
