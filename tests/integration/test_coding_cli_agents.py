@@ -52,13 +52,6 @@ class CodingHarness(ProcessHarness):
     async def ask(self, *turns: list[Any], task: str = "Say hello.", **table: Any) -> str:
         return await self.agent(*turns, **table).perform(self.backend.context(), {"task": task})
 
-    async def begin(self, *turns: list[Any], until: str = "Working.", **table: Any) -> "asyncio.Task[str]":
-        """Start the agent and wait until it has printed `until`."""
-        performing = asyncio.create_task(self.ask(*turns, **table))
-        while until not in str(self.backend.notes):  # noqa: ASYNC110 - another process writes it
-            await asyncio.sleep(0.02)
-        return performing
-
     def calls(self) -> list[dict[str, Any]]:
         path = self.root / "calls.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
@@ -69,12 +62,6 @@ harness = process_harness_fixture(CodingHarness)
 
 def resumed(call: dict[str, Any]) -> str | None:
     return call["argv"][call["argv"].index("--resume") + 1] if "--resume" in call["argv"] else None
-
-
-async def cancelled(performing: "asyncio.Task[str]") -> None:
-    performing.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await performing
 
 
 # ---- answers and events

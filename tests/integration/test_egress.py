@@ -79,32 +79,26 @@ async def results(remit: Remit, returned: Return) -> list[Return]:
 
 
 @pytest.mark.parametrize(
-    "how",
+    ("query", "how"),
     [
-        {"method": "POST", "body": SECRET},
-        {"headers": {"X-Note": SECRET}},
-        {"headers": {"Accept": SECRET}},
-        {"headers": {"accept-language": SECRET}},
+        ("", {"method": "POST", "body": SECRET}),
+        ("", {"headers": {"X-Note": SECRET}}),
+        ("", {"headers": {"Accept": SECRET}}),
+        ("", {"headers": {"accept-language": SECRET}}),
+        (f"?note={SECRET.replace(' ', '+')}", {}),
     ],
-    ids=["body", "header", "accept", "language"],
+    ids=["body", "header", "accept", "language", "url"],
 )
-async def test_file_content_is_not_sent_to_a_host_named_by_the_user(project: Path, server: WebServer, how: dict[str, Any]) -> None:
-    async with assistant(project, read(), fetch(f"{server.url}/", **how)) as remit:
+async def test_file_content_is_not_sent_to_a_host_named_by_the_user(
+    project: Path, server: WebServer, query: str, how: dict[str, Any]
+) -> None:
+    async with assistant(project, read(), fetch(f"{server.url}/{query}", **how)) as remit:
         returned = await ask(remit, f"Read plan.txt, then look at {server.url}/")
         read_, sent = await results(remit, returned)
     assert read_.ok
     assert sent.errors[0].code == "POLICY_DENIED"
     assert "no person can be asked here" in sent.errors[0].message
     assert "ask-before-sending" in sent.errors[0].recommendation
-    assert outgoing(server) == []
-
-
-async def test_file_content_is_not_sent_in_a_url(project: Path, server: WebServer) -> None:
-    sending = fetch(f"{server.url}/?note={SECRET.replace(' ', '+')}")
-    async with assistant(project, read(), sending) as remit:
-        returned = await ask(remit, f"Read plan.txt, then look at {server.url}/")
-        _, sent = await results(remit, returned)
-    assert sent.errors[0].code == "POLICY_DENIED"
     assert outgoing(server) == []
 
 

@@ -4,7 +4,6 @@ These tests call `fetch` with their own resolver; `test_web_agents` uses a proje
 """
 
 import ipaddress
-import socket
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from web_server import Request, answer, certificate, raw, redirect, web_server
+from web_server import answer, certificate, raw, redirect, web_server
 
 from remit import Misused, Refused
 from remit.builtin.worker.pages import FetchResult, build_headers, encode_body, fetch, read_answer
@@ -161,18 +160,6 @@ async def test_decompression_stops_at_the_limit() -> None:
         assert len(fetched.body.content) == 5 << 20
         assert fetched.body.wire_bytes < 1 << 20
         assert "larger than" in fetched.body.cut
-
-
-async def test_slow_headers_time_out() -> None:
-    def drip(connection: socket.socket, _requests: Request) -> None:
-        connection.sendall(b"HTTP/1.1 200 OK\r\n")
-        while not server.stopping.wait(0.05):
-            connection.sendall(b"X-A: b\r\n")
-
-    with web_server({}) as server:
-        server.routes["/"] = drip
-        with pytest.raises(TimeoutError):
-            await get(f"{server.url}/", seconds=0.7)
 
 
 @pytest.mark.parametrize(
