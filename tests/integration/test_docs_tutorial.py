@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from documents import EXAMPLES, SCRIPTS, check_outputs, no_block_limit, run_script  # noqa: F401 - a fixture
 
-from forking import run
 from remit import Remit, Return, SqliteStore
 from support.pace import allowed, wait_until
+from support.programs import run
 
 AGENT_FILES = sorted((EXAMPLES / "agents").glob("*.py"))
 

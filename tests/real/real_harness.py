@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 import tomlkit
 
-from forking import run
 from remit import Remit
 from remit.testing import Call, ScriptedModels
 from remit.testing.models.turns import Script
+from support.programs import run
 from support.tools import PROGRAMS as TOOLS
 
 HELPERS = '''
