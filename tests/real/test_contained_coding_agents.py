@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_harness import CODERS, Coder, Harness, need, open_harness
+from real_harness import CLAUDE, CODERS, CODEX, OPENCODE, Coder, Harness, need, open_harness
 
 from remit import Return
 from remit.testing import Call, ModelRequest, Say, Silence, valid_return
