@@ -11,13 +11,13 @@ import board_crashes
 import pytest
 from board_crashes import PLAN, finish
 
-from forking import run
 from remit import Board, Task
 from remit import BoardState as State
 from remit import TaskStatus as Status
 from remit.board import archive, todo
 from remit.system import edits
 from support.lab import rounds
+from support.programs import run
 
 MOST_CALLS = 300
 STEP = rounds(7, lab=1)

@@ -69,7 +69,7 @@ def test_every_default_timeout_is_documented() -> None:
     }
 
 
-def test_exactly_the_commands_and_options_are_documented() -> None:
+def test_exactly_the_commands_options_and_exit_codes_are_documented() -> None:
     text = (ROOT / "docs/reference/cli.md").read_text()
     sections = re.split(r"^## `remit (\w+)[^`]*`\n", text, flags=re.MULTILINE)[1:]
     documented = {
@@ -84,16 +84,9 @@ def test_exactly_the_commands_and_options_are_documented() -> None:
     }
     assert all({"--root", "--json", "--trust"} <= options for options in known.values())
     assert documented == {name: options - shared for name, options in known.items()}
-
-
-def test_reference_overview_lists_every_command() -> None:
-    rows = table(ROOT / "docs/reference/cli.md", "## At a glance")
-    assert {row[0].split()[1] for row in rows} == set(every_command())
-
-
-def test_every_exit_code_is_documented() -> None:
-    rows = table(ROOT / "docs/reference/cli.md", "## Exit codes")
-    assert {int(code): meaning for code, meaning in rows} == {code.value: meaning for code, meaning in MEANINGS.items()}
+    overview, codes = (table(ROOT / "docs/reference/cli.md", heading) for heading in ("## At a glance", "## Exit codes"))
+    assert {row[0].split()[1] for row in overview} == set(commands)
+    assert {int(code): meaning for code, meaning in codes} == {code.value: meaning for code, meaning in MEANINGS.items()}
 
 
 def test_every_error_code_stop_reason_event_and_step_is_documented() -> None:
@@ -104,14 +97,11 @@ def test_every_error_code_stop_reason_event_and_step_is_documented() -> None:
     assert [row[0] for row in table(reference / "events.md", "## Steps")] == list(STEPS)
 
 
-def test_every_option_of_a_call_is_documented() -> None:
-    rows = table(ROOT / "docs/reference/api.md", "## What can be asked")
-    assert {row[0] for row in rows} == set(Request.__dataclass_fields__) - {"agent", "checked"}
-
-
 def test_every_method_of_remit_and_of_the_context_is_documented() -> None:
     from remit import BlockingContext, Context
 
+    rows = table(ROOT / "docs/reference/api.md", "## What can be asked")
+    assert {row[0] for row in rows} == set(Request.__dataclass_fields__) - {"agent", "checked"}
     documented = set(re.findall(r"`([a-z_]+)[`(]", (ROOT / "docs/reference/api.md").read_text()))
     for kind in (Remit, Context, DelegationFacts):
         missing = {name for name in vars(kind) if not name.startswith("_")} - documented
@@ -136,6 +126,8 @@ def test_every_document_is_reachable_from_the_readme() -> None:
             linked = [(document.parent / link).resolve() for link in LINK.findall(document.read_text())]
             waiting += [path for path in linked if path.suffix == ".md"]
     assert set(DOCUMENTS) <= reached
+    index = (ROOT / "docs" / "README.md").read_text()
+    assert not [path.name for path in (ROOT / "docs/how-to").glob("*.md") if f"(how-to/{path.name})" not in index]
 
 
 def test_every_named_module_exists() -> None:
@@ -149,11 +141,8 @@ def test_every_named_module_exists() -> None:
             assert (sources / name).exists(), f"{document.name}: {name}"
 
 
-def test_readme_is_short() -> None:
+def test_readme_and_architecture_are_short_and_name_every_package() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
-
-
-def test_architecture_is_short_and_names_every_package() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     assert len(text.splitlines()) <= 200
     named = set(re.findall(r"`((?:\w+/)+\w+\.py)`", text))
@@ -170,8 +159,3 @@ def test_site_builds_without_broken_links_or_external_resources(tmp_path: Path) 
     assert len(pages) > len(list((ROOT / "docs").rglob("*.md")))
     loaded = re.compile(r"""<(?:script|img|iframe)[^>]+src=["']?https?:|<link[^>]+href=["']?https?:""")
     assert not [page.name for page in pages if loaded.search(page.read_text())]
-
-
-def test_every_guide_is_in_the_index() -> None:
-    index = (ROOT / "docs" / "README.md").read_text()
-    assert not [path.name for path in (ROOT / "docs/how-to").glob("*.md") if f"(how-to/{path.name})" not in index]

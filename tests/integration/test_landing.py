@@ -108,27 +108,33 @@ async def test_task_is_merged_once_with_a_commit_per_phase(tmp_path: Path) -> No
     assert clean(tmp_path)
 
 
-async def test_failed_acceptance_is_returned_to_the_session_and_merged_when_fixed(tmp_path: Path) -> None:
-    """Green alone, red together: the file `a` and another one's `b`."""
-    board = made_board(tmp_path, accept=("test ! -e a -o ! -e b || { echo both of them; exit 1; }",))
+@pytest.mark.parametrize("is_conflict", [False, True], ids=["red together", "conflict"])
+async def test_work_that_cannot_land_is_returned_to_its_session_and_merged_when_fixed(tmp_path: Path, is_conflict: bool) -> None:
+    """Green alone, red together: the file `a` and another one's `b`. Or both sides of a conflict."""
+    mine, theirs = ("README", "README") if is_conflict else ("a", "b")
+    accept = GREEN if is_conflict else "test ! -e a -o ! -e b || { echo both of them; exit 1; }"
+    board = made_board(tmp_path, accept=(accept,))
 
     def first(_ctx: Context, folder: Path, _more: Any) -> Any:
-        (folder / "a").write_text("a")
-        commit_theirs(tmp_path, "b")
+        (folder / mine).write_text("Mine.\n")
+        commit_theirs(tmp_path, theirs, "Theirs.\n")
         return returned()
 
     def second(_ctx: Context, folder: Path, _more: Any) -> Any:
-        assert (folder / "b").exists(), "it works on the merged state"
-        (folder / "a").unlink()
-        (folder / "c").write_text("c")
+        text = (folder / theirs).read_text()
+        assert "Theirs." in text, "it works on the merged state"
+        assert not is_conflict or all(words in text for words in ("Mine.", "<<<<<<<"))
+        (folder / mine).unlink()
+        (folder / ("README" if is_conflict else "c")).write_text("Theirs and mine.\n")
         return returned()
 
     writer = Writer(first, second)
     outcome = await writer.implement(board)
     assert outcome.status == "completed", outcome
-    assert "both of them" in writer.requests[1]["task"]
+    assert ("README" if is_conflict else "both of them") in writer.requests[1]["task"]
     assert writer.resumed == [None, {"vendor": "scripted", "turn": 1}]
-    assert set(git(tmp_path, "ls-tree", "--name-only", "HEAD").split()) >= {"b", "c"}
+    assert git(tmp_path, "show", f"main:{'README' if is_conflict else 'c'}") == "Theirs and mine.\n"
+    assert is_conflict or "b" in git(tmp_path, "ls-tree", "--name-only", "main").split()
     assert clean(tmp_path)
 
 
@@ -152,30 +158,6 @@ async def test_work_that_keeps_failing_acceptance_is_partial_and_not_merged(tmp_
     assert again.status == "completed", again
     assert len(writer.requests) == 2
     assert "c" in git(tmp_path, "ls-tree", "--name-only", "main").split()
-
-
-async def test_conflict_is_returned_to_the_session_with_both_sides(tmp_path: Path) -> None:
-    board = made_board(tmp_path)
-
-    def first(_ctx: Context, folder: Path, _more: Any) -> Any:
-        (folder / "README").write_text("Mine.\n")
-        commit_theirs(tmp_path, "README", "Theirs.\n")
-        return returned()
-
-    def second(_ctx: Context, folder: Path, _more: Any) -> Any:
-        text = (folder / "README").read_text()
-        assert "Mine." in text
-        assert "Theirs." in text
-        assert "<<<<<<<" in text
-        (folder / "README").write_text("Theirs and mine.\n")
-        return returned()
-
-    writer = Writer(first, second)
-    outcome = await writer.implement(board)
-    assert outcome.status == "completed", outcome
-    assert "README" in writer.requests[1]["task"]
-    assert git(tmp_path, "show", "main:README") == "Theirs and mine.\n"
-    assert clean(tmp_path)
 
 
 async def test_unresolved_conflict_stays_on_its_branch(tmp_path: Path) -> None:

@@ -37,7 +37,6 @@ from remit import (
     StopReason,
     Store,
     TaskContext,
-    Write,
     WriteResult,
 )
 from remit.core import record as records
@@ -134,6 +133,12 @@ def opened(open_store: OpenStore, handles: int = 1) -> Iterator[tuple[OwnedStore
         yield tuple(stack.enter_context(closing(open_store())) for _ in range(handles))
 
 
+def found_in(store: Store, number: int) -> Record:
+    found = store.get(session(number))
+    assert found is not None
+    return found
+
+
 def numbers_of(records: list[Record]) -> list[int]:
     return [int(found.session_id[-6:]) for found in records]
 
@@ -188,8 +193,7 @@ def only_the_first_outcome_is_recorded(open_store: OpenStore) -> None:
         assert not store.apply([first]).already_settled
         applied = store.apply([second, outcome(2), outcome(3)])
         assert applied.already_settled == (session(1), session(3))
-        found = store.get(session(1))
-        assert found is not None
+        found = found_in(store, 1)
         assert (found.state, found.result, found.settled_at) == (State.COMPLETED, first.result, 2000.0)
         assert (found.step_times, found.tokens, found.cost) == (first.step_times, 12, 0.5)
         assert store.count(State.COMPLETED) == 2
@@ -209,8 +213,7 @@ def a_queued_delegation_starts_once_and_a_refused_one_never(open_store: OpenStor
         assert store.get(session(1)) == replace(queued, state=State.RUNNING, started_at=1200.0, step_times=times)
         store.apply([outcome(1)])
         store.apply([StartDelegation(session(1), 1400.0, times)])
-        found = store.get(session(1))
-        assert found is not None
+        found = found_in(store, 1)
         assert found.state is State.COMPLETED
         store.apply([RecordDelegation(refused)])
         assert store.get(session(2)) == refused
@@ -222,14 +225,9 @@ def a_clash_of_ids_is_reported_and_the_rest_of_the_group_is_kept(open_store: Ope
     with opened(open_store) as (store,):
         store.apply([RecordDelegation(record(1))])
         theirs = record(1, agent="other")
-        writes: list[Write] = [
-            RecordDelegation(record(2)),
-            RecordDelegation(theirs),
-            said(1, 8, chunk="x"),
-            outcome(1),
-            RecordDelegation(record(3)),
-        ]
-        applied = store.try_apply(writes)
+        applied = store.try_apply(
+            [RecordDelegation(record(2)), RecordDelegation(theirs), said(1, 8, chunk="x"), outcome(1), RecordDelegation(record(3))]
+        )
         assert applied is not None
         assert applied.clashes == (session(1),)
         assert not applied.already_settled
@@ -278,8 +276,7 @@ def values_json_cannot_hold_lose_nothing_else(open_store: OpenStore) -> None:
         store.apply([outcome(n, data=value) for n, value in enumerate(odd)])
         store.apply([said(0, 8, chunk="\ud800"), SaveCheckpoint(session(0), 1.0, circle)])
         for number in range(len(odd)):
-            found = store.get(session(number))
-            assert found is not None
+            found = found_in(store, number)
             assert found.state is State.COMPLETED
             assert found.result is not None
             assert found.result.summary == "Read the file. Counted it."
@@ -293,13 +290,8 @@ def values_json_cannot_hold_lose_nothing_else(open_store: OpenStore) -> None:
 def a_tree_comes_in_the_order_it_was_recorded(open_store: OpenStore) -> None:
     with opened(open_store) as (store,):
         store.apply([RecordDelegation(record(1)), RecordDelegation(record(9))])
-        store.apply(
-            [
-                RecordDelegation(record(3, parent=1)),
-                RecordDelegation(record(2, parent=1, created_at=1.0)),
-                RecordDelegation(record(4, parent=3, root=1)),
-            ]
-        )
+        children = (record(3, parent=1), record(2, parent=1, created_at=1.0), record(4, parent=3, root=1))
+        store.apply([RecordDelegation(one) for one in children])
         assert numbers_of(store.tree(session(1))) == [1, 3, 2, 4]
         assert numbers_of(store.tree(session(9))) == [9]
         assert store.tree(session(3)) == []
@@ -526,14 +518,8 @@ def delegations_are_summed_up(open_store: OpenStore) -> None:
 @_promise
 def old_trees_are_deleted_whole(open_store: OpenStore) -> None:
     with opened(open_store) as (store,):
-        store.apply(
-            [
-                RecordDelegation(record(1, key="k")),
-                RecordDelegation(record(2, parent=1)),
-                RecordDelegation(record(3)),
-                RecordDelegation(record(4, parent=3)),
-            ]
-        )
+        two_trees = (record(1, key="k"), record(2, parent=1), record(3), record(4, parent=3))
+        store.apply([RecordDelegation(one) for one in two_trees])
         store.apply([RecordDelegation(record(5)), said(1, 8, chunk="a"), SaveCheckpoint(session(1), 1.0, 1)])
         store.apply([outcome(1), outcome(2, at=2001.0), outcome(3), outcome(5, at=5000.0)])
         assert store.prune(settled_before=2001.0) == 0, "a child was settled later, another is still running"
