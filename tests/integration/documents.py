@@ -18,6 +18,15 @@ BLOCK = re.compile(
     r"(?:^<!-- (?P<kind>file|output): (?P<path>\S+) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+PROGRAM = """
+import os, runpy, sys
+del sys.argv[0]
+sys.path[0] = os.path.dirname(sys.argv[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+sys.stdout.flush()
+os._exit(0)
+"""
+"""Ends without finalization, in which threads of temporalio sometimes abort the interpreter."""
 OTHER_OUTPUTS = {"first_agent.py": "completed: README.md has 3 words.\n"}
 """Of examples whose output no document shows."""
 
@@ -36,7 +45,7 @@ def blocks(kind: str | None) -> list[tuple[str, "re.Match[str]"]]:
 def run_script(script: Path, folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     folder.mkdir(exist_ok=True)
     (folder / "README.md").write_text("one two three\n")
-    return run([str(script), *arguments], folder, timeout=180)
+    return run(["-c", PROGRAM, str(script), *arguments], folder, timeout=180)
 
 
 def check_outputs(scripts: Iterable[Path], folder: Path) -> None:

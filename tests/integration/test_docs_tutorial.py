@@ -3,14 +3,13 @@
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from documents import EXAMPLES, SCRIPTS, check_outputs, no_block_limit, run_script  # noqa: F401 - a fixture
 
-from remit import Remit, Return, SqliteStore
-from support.pace import allowed, wait_until
+from remit import Remit, Return
+from support.pace import allowed
 from support.programs import run
 
 AGENT_FILES = sorted((EXAMPLES / "agents").glob("*.py"))
@@ -67,25 +66,3 @@ async def test_tutorial_agents_answer_as_documented(letters: Path) -> None:
 @pytest.mark.timeout(600)  # dozens of processes, also on a slow machine
 def test_second_half_of_the_examples_prints_the_documented_output(tmp_path: Path) -> None:
     check_outputs(SCRIPTS[len(SCRIPTS) // 2 :], tmp_path)
-
-
-def test_tutorial_steps_survive_kill_9(letters: Path) -> None:
-    command = [sys.executable, "-m", "remit.cli.main", "delegate", "steps.all", "steps=12", "--root", str(letters)]
-    orchestrator = subprocess.Popen(command, cwd=letters, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_until(lambda: _lines(letters / "steps.txt") >= 4)
-    orchestrator.kill()
-    orchestrator.wait()
-    before = _lines(letters / "steps.txt")
-    recovered = remit_command(letters, "recover")
-    assert recovered.returncode == 0, recovered.stdout + recovered.stderr
-    numbers = (letters / "steps.txt").read_text().split()
-    assert set(numbers) == {str(n) for n in range(1, 13)}
-    assert len(numbers) <= 13, "only the interrupted step may have run twice"
-    assert 4 <= before < 12
-    store = SqliteStore(letters / ".remit" / "remit.db")
-    assert store.live() == []
-    store.close()
-
-
-def _lines(path: Path) -> int:
-    return len(path.read_text().splitlines()) if path.exists() else 0

@@ -127,6 +127,7 @@ def _exec_command(command: str) -> Call:
 CLAUDE = Coder(name="claude", kind="claude", command=("claude",), shell=_bash, settle=_claude)
 CODEX = Coder(name="codex", kind="codex", command=("codex",), shell=_exec_command, settle=_codex)
 OPENCODE = Coder(name="opencode", kind="opencode", command=("opencode",), shell=_bash, settle=_opencode)
+OPENCODE_ACP = Coder(name="opencode over ACP", kind="acp", command=("opencode", "acp"), shell=_bash, settle=_opencode)
 CODERS = (CLAUDE, CODEX, OPENCODE)
 
 
