@@ -1,7 +1,7 @@
 """Facts about files: symbols, imports, size, complexity and entry points.
 
 A language with a grammar is parsed by tree-sitter, others by lizard. Complexity is McCabe's: one plus the number of decisions. Parsers run
-in a forked process, because a hostile file can crash or hang a C parser."""
+in forked processes (`ParserPool`), because a hostile file can crash or hang a C parser."""
 
 import importlib
 import json
@@ -12,7 +12,8 @@ import resource
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -138,6 +139,9 @@ def _count(lizard: Any, source: bytes, path: str) -> Facts:
 
 FILE_SECONDS = 10.0
 MEMORY_BYTES = 4 << 30
+_FILES_PER_WORKER = 150
+"""For fewer files, another process costs more than it saves."""
+_MAX_WORKERS = 16
 _MAX_DESCRIPTORS = 65_536
 
 
@@ -156,46 +160,73 @@ def read_file(root: Root, file: SourceFile) -> Facts:
         return {"trouble": f"the parser failed: {type(error).__name__}"}
 
 
-def parse_files(workspace: Path, files: Sequence[SourceFile], is_over: Callable[[], bool]) -> Iterator[tuple[SourceFile, Facts]]:
-    """Yield facts until all files are read or `is_over`. A parser that dies, or takes too long for a file, loses that file alone."""
-    fork = multiprocessing.get_context("fork")
-    left = deque(files)
-    while left and not is_over():
+class ParserPool:
+    """Parses files in forked processes. One that dies, or takes too long for a file, loses that file and is replaced."""
+
+    def __init__(self, workspace: Path, files: Sequence[SourceFile]) -> None:
+        self._workspace = workspace
+        self._files = files
+        self._workers: dict[Connection, tuple[ForkProcess, deque[SourceFile]]] = {}
+        """Each with the files that it has not answered yet."""
+
+    def run(self, is_over: Callable[[], bool]) -> Iterator[tuple[SourceFile, Facts]]:
+        """Yield facts until all files are read or `is_over`. No process is left at the end."""
+        count = max(1, min(len(os.sched_getaffinity(0)), _MAX_WORKERS, len(self._files) // _FILES_PER_WORKER))
+        try:
+            for number in range(count):
+                self._start(deque(self._files[number::count]))
+            while self._workers and not is_over():
+                for connection in wait(list(self._workers), timeout=0.5):
+                    assert isinstance(connection, Connection)
+                    yield self._receive(connection)
+        finally:
+            for connection in list(self._workers):
+                self._stop(connection)
+
+    def _start(self, files: deque[SourceFile]) -> None:
+        if not files:
+            return
+        fork = multiprocessing.get_context("fork")
         ours, theirs = fork.Pipe(duplex=False)
-        process = fork.Process(target=_parse_each, args=(workspace, theirs, left), daemon=True)
+        process = fork.Process(target=self._work, args=(theirs, files), daemon=True)
         process.start()
         theirs.close()
-        fault = False
+        self._workers[ours] = process, files
+
+    def _receive(self, connection: Connection) -> tuple[SourceFile, Facts]:
+        _, files = self._workers[connection]
+        file = files.popleft()
         try:
-            while left and not fault and not is_over():
-                if not ours.poll(0.5):
-                    continue
-                try:
-                    facts: Facts = json.loads(ours.recv_bytes())
-                except (EOFError, OSError, ValueError, RecursionError):
-                    process.join(1.0)
-                    is_slow, fault = process.exitcode == -signal.SIGALRM, True
-                    facts = {"trouble": f"the parser {f'took longer than {FILE_SECONDS:g} s' if is_slow else 'crashed'}"}
-                yield left.popleft(), facts
-        finally:
-            ours.close()
-            process.kill()
-            process.join()
+            facts: Facts = json.loads(connection.recv_bytes())
+        except (EOFError, OSError, ValueError, RecursionError):
+            is_slow = self._stop(connection) == -signal.SIGALRM
+            self._start(files)
+            return file, {"trouble": f"the parser {f'took longer than {FILE_SECONDS:g} s' if is_slow else 'crashed'}"}
+        if not files:
+            self._stop(connection)
+        return file, facts
 
+    def _stop(self, connection: Connection) -> int | None:
+        """Its exit code. A worker that still runs is killed."""
+        process, _ = self._workers.pop(connection)
+        connection.close()
+        process.kill()
+        process.join()
+        return process.exitcode
 
-def _parse_each(workspace: Path, connection: Connection, files: Iterable[SourceFile]) -> None:
-    """In the child: SIGALRM ends it when a file takes too long."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.closerange(3, connection.fileno())  # left open here, they would keep others waiting for the parent's end
-    os.closerange(connection.fileno() + 1, _MAX_DESCRIPTORS)
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard), hard))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with Root(workspace) as root:
-        for file in files:
-            signal.setitimer(signal.ITIMER_REAL, FILE_SECONDS)
-            text = json.dumps(read_file(root, file), separators=(",", ":"))
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            connection.send_bytes(text.encode())
+    def _work(self, connection: Connection, files: Iterable[SourceFile]) -> None:
+        """In the child: SIGALRM ends it when a file takes too long."""
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        os.closerange(3, connection.fileno())  # left open here, they would keep others waiting for the parent's end
+        os.closerange(connection.fileno() + 1, _MAX_DESCRIPTORS)
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard), hard))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with Root(self._workspace) as root:
+            for file in files:
+                signal.setitimer(signal.ITIMER_REAL, FILE_SECONDS)
+                text = json.dumps(read_file(root, file), separators=(",", ":"))
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                connection.send_bytes(text.encode())
