@@ -1,7 +1,7 @@
 """analysis: cost of `coder.analyze_code` compared with parsing alone, on a generated tree of small files.
 
 The floor is tree-sitter in one process: it reads and parses each file without queries. The agent lists, reads, queries, resolves, writes
-report, picture and data, and uses all cores. Both alternate in the same run. The agent's process and its messages are not counted, since
+report, chart and data, and uses all cores. Both alternate in the same run. The agent's process and its messages are not counted, since
 they cost the same for any agent (see `mcp` and W1).
 """
 

@@ -22,11 +22,13 @@ from remit.builtin.coder.source_files import SourceFile, language_of, read_bytes
 from remit.system.beneath import Root
 
 NAME_CHARACTERS = 200
+IMPORT_CHARACTERS = 4_000
+"""A Rust `use` can name many modules."""
 FUNCTIONS = frozenset({"function", "method"})
-_TYPES = frozenset({"class", "interface", "enum"})
+_TYPES = frozenset({"class", "struct", "interface", "enum", "trait", "scope"})
 _BLANK = re.compile(rb"^[ \t\r\f\v]*$", re.MULTILINE)
 _SPACE = re.compile(r"\s+")
-_PARTS = frozenset({"name", "what", "word"})
+_PARTS = frozenset({"name", "receiver", "what", "word"})
 """Captures inside another one."""
 Facts = dict[str, Any]
 
@@ -63,11 +65,13 @@ def _parse(source: bytes, language: str, path: str) -> Facts:
         for capture in captures.keys() - _PARTS:
             node = captures[capture][0]
             key = (node.start_byte, -node.end_byte, capture.partition(".")[0])
-            spans[key] = (capture, captures)
+            if key not in spans or spans[key][0] == "def.type":  # a more exact kind replaces it
+                spans[key] = (capture, captures)
         if "what" in captures:
             names.setdefault(captures["import"][0].start_byte, []).append(_text(captures["what"][0]))
     symbols, imports, loose = _sweep(spans, names)
-    entries = [[_row(captures["entry"][0]), 'if __name__ == "__main__"'] for capture, captures in spans.values() if capture == "entry"]
+    what = 'if __name__ == "__main__"' if language == "Python" else "function main"
+    entries = [[_row(captures["entry"][0]), what] for capture, captures in spans.values() if capture == "entry"]
     if source.startswith(b"#!"):
         entries.append([1, source.split(b"\n", 1)[0][:80].decode("utf-8", "replace")])
     return {
@@ -97,15 +101,21 @@ def _sweep(spans: dict[tuple[int, int, str], Any], names: dict[int, list[str]]) 
             stack.append(top._replace(end=-end, is_lazy=True))
         elif kind == "import":
             node = captures["import"][0]
-            imports.append([_text(node).strip("\"'`"), names.get(start, []), _row(node), top.is_lazy])
-        elif kind == "def":
+            imports.append([_text(node, IMPORT_CHARACTERS).strip("\"'`"), names.get(start, []), _row(node), top.is_lazy])
+        elif kind in ("def", "scope"):
             stack.append(_define(capture.removeprefix("def."), captures, top, -end, symbols))
     return symbols, imports, loose
 
 
 def _define(kind: str, captures: dict[str, list[Any]], top: _Scope, end: int, symbols: list[dict[str, Any]]) -> _Scope:
     name, parent = _text(captures["name"][0]), top.parent
-    if kind == "function" and top.kind in _TYPES:
+    if kind == "scope":
+        return top._replace(end=end, parent=name, kind=kind)
+    if "receiver" in captures:
+        parent = _text(captures["receiver"][0]).lstrip("*").partition("[")[0]
+    elif "::" in name and kind == "function":
+        parent, _, name = name.rpartition("::")
+    if kind == "function" and parent and (parent != top.parent or top.kind in _TYPES):
         kind = "method"
     node = next(nodes[0] for capture, nodes in captures.items() if capture.startswith("def."))
     symbol = {"kind": kind, "name": name, "line": _row(node), "endLine": node.end_point[0] + 1, "parent": parent}
@@ -117,8 +127,8 @@ def _define(kind: str, captures: dict[str, list[Any]], top: _Scope, end: int, sy
     return _Scope(end, whole, kind, symbol, is_lazy=True)
 
 
-def _text(node: Any) -> str:
-    return _SPACE.sub(" ", (node.text or b"")[: NAME_CHARACTERS * 4].decode("utf-8", "replace")).strip()[:NAME_CHARACTERS]
+def _text(node: Any, at_most: int = NAME_CHARACTERS) -> str:
+    return _SPACE.sub(" ", (node.text or b"")[: at_most * 4].decode("utf-8", "replace")).strip()[:at_most]
 
 
 def _row(node: Any) -> int:
@@ -127,11 +137,17 @@ def _row(node: Any) -> int:
 
 def _count(lizard: Any, source: bytes, path: str) -> Facts:
     found = lizard.analyze_file.analyze_source_code(path, source.decode("utf-8", "replace"))
-    symbols = []
-    for one in found.function_list:
-        parent, _, name = _SPACE.sub(" ", one.name)[:NAME_CHARACTERS].rpartition("::")
-        place = {"line": one.start_line, "endLine": one.end_line, "parent": parent}
-        symbols.append({"kind": "function", "name": name, **place, "complexity": one.cyclomatic_complexity})
+    symbols = [
+        {
+            "kind": "function",
+            "name": _SPACE.sub(" ", one.name)[:NAME_CHARACTERS],
+            "line": one.start_line,
+            "endLine": one.end_line,
+            "parent": "",
+            "complexity": one.cyclomatic_complexity,
+        }
+        for one in found.function_list
+    ]
     return {"complexity": sum(one["complexity"] for one in symbols), "symbols": symbols}
 
 

@@ -159,7 +159,8 @@ def _find_untested(code: Sequence[Facts], tests: Sequence[Facts], graph: ImportG
         found = set(graph.all.get(queue.pop(), ())) - reached
         reached |= found
         queue += found
-    judged = (one for one in code if one["language"] in GRAMMARS and any(symbol["kind"] in FUNCTIONS for symbol in one["symbols"]))
+    resolved = (one for one in code if one["language"] in GRAMMARS and GRAMMARS[one["language"]].family)
+    judged = (one for one in resolved if any(symbol["kind"] in FUNCTIONS for symbol in one["symbols"]))
     return sorted((one for one in judged if one["path"] not in reached), key=lambda one: (-one["complexity"], one["path"]))
 
 
