@@ -183,11 +183,10 @@ async def test_turn_is_cancelled_at_the_soft_deadline_and_the_result_requested_i
     assert "Time is nearly up" in harness.logged("prompt")[1]["text"]
 
 
-async def test_cancelled_agent_is_told_and_leaves_no_process(harness: AcpHarness) -> None:
+async def test_cancelled_agent_leaves_no_process(harness: AcpHarness) -> None:
     asking = asyncio.create_task(harness.ask("waits"))
     await harness.wait_prompted()
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    assert len(harness.logged("cancel")) == 1
     assert harness.left() == []
