@@ -5,8 +5,6 @@ Their models are scripted; everything else is the program that users run. Tests 
 
 import asyncio
 import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -140,20 +138,6 @@ async def test_coding_agent_delegates_up_to_the_depth_limit(coder: Coder, tmp_pa
         await harness.wait_for_nobody()
 
 
-async def test_coding_agent_dies_with_its_caller(coder: Coder, tmp_path: Path) -> None:
-    """kill -9 of the delegating process leaves no process behind."""
-    async with open_harness(tmp_path, [coder.shell(HALF_AND_HANG), Silence()]) as harness:
-        harness.cast("one", coder)
-        caller = harness.remit_started("delegate", "one", "task=Take your time.", "--timeout", "120")
-        try:
-            await harness.wait_for_file("half.txt")
-            assert harness.left_running()
-        finally:
-            os.kill(caller.pid, signal.SIGKILL)
-            await asyncio.to_thread(caller.wait)
-        await harness.wait_for_nobody()
-
-
 async def test_cancelling_the_root_ends_every_process_below_two_vendors(tmp_path: Path) -> None:
     """The whole tree runs: claude, codex, and a Python function in a process with a child process."""
     need(CLAUDE, CODEX)
@@ -269,11 +253,9 @@ async def test_project_settings_do_not_widen_the_allow_list_of_opencode(tmp_path
         harness.cast("one", OPENCODE, allow=["read"])
         (harness.project / "opencode.json").write_text(json.dumps(generous))
         async with harness.open() as remit:
-            result = await remit.delegate("one", task="Write a file.", timeout=90)
-            chunks = [event.body["chunk"] for event in await remit.events(result.session_id) if event.kind is EventKind.DATA]
+            await remit.delegate("one", task="Write a file.", timeout=90)
         assert not (harness.project / "bad.txt").exists()
-        decisions = [chunk["permission"]["decision"] for chunk in chunks if isinstance(chunk, dict) and "permission" in chunk]
-        assert decisions == ["denied"], (result, harness.models.faults)
+        assert any("no tool of that name is offered" in fault for fault in harness.models.faults), "a denied tool is not offered"
 
 
 @pytest.mark.parametrize("coder", [CLAUDE, OPENCODE], ids=lambda coder: coder.name.replace(" ", "-"))

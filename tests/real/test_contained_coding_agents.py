@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_harness import CLAUDE, CODEX, OPENCODE, OPENCODE_ACP, Coder, Harness, need, open_harness
+from real_harness import CLAUDE, CODERS, CODEX, OPENCODE, Coder, Harness, need, open_harness
 
 from remit import Return
 from remit.testing import Call, ModelRequest, Say, Silence, valid_return
@@ -19,10 +19,7 @@ pytestmark = [
     pytest.mark.timeout(150),
     pytest.mark.skipif(not probe().has_bubblewrap, reason="bubblewrap does not work here"),
 ]
-LONG = (pytest.mark.lab, pytest.mark.skipif(not is_lab(), reason="long: `make lab`"))
-EACH = pytest.mark.parametrize(
-    "coder", [CLAUDE, CODEX, OPENCODE, pytest.param(OPENCODE_ACP, marks=LONG)], ids=lambda coder: coder.name.replace(" ", "-")
-)
+EACH = pytest.mark.parametrize("coder", CODERS, ids=lambda coder: coder.name)
 
 
 def explain(result: Return, harness: Harness) -> str:

@@ -38,6 +38,7 @@ FOUND = [
     ("m.py", "import yaml\n\n\ndef f(text):\n    return yaml.load(text, Loader=yaml.Loader)\n", "S506", "high"),
     ("m.py", "import hashlib\n\n\ndef f(password):\n    return hashlib.md5(password).hexdigest()\n", "S324", "medium"),
     ("m.py", "def f(x):\n    assert (x, 'x is missing')\n", "F631", "medium"),
+    ("m.go", "package m\n\nfunc f( {\n", "syntax", "low"),
     (".env", "A=1\n", "secret-file", "high"),
     ("m.js", f"const x = '{TOKEN}';\n", "secret", "critical"),
     ("tests/test_m.py", f"x = '{TOKEN}'\n", "secret", "high"),
