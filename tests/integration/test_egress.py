@@ -68,8 +68,8 @@ def outgoing(server: WebServer) -> list[Request]:
 
 
 @asynccontextmanager
-async def assistant(root: Path, *script: Any, approver: Person | None = None, **settings: Any) -> AsyncIterator[Remit]:
-    async with assistant_harness.project(root, [*script, Say("Done.")], **settings) as (remit, _):
+async def assistant(root: Path, *script: Any, **options: Any) -> AsyncIterator[Remit]:
+    async with assistant_harness.project(root, [*script, Say("Done.")], **options) as (remit, _):
         yield remit
 
 
@@ -180,17 +180,8 @@ async def test_url_in_a_search_query_is_not_a_search_result(project: Path, serve
 @pytest.mark.parametrize("says", [True, False])
 async def test_approval_is_asked_once_per_host(project: Path, server: WebServer, says: bool) -> None:
     person = Person(says=says)
-    script = [
-        read(),
-        fetch(f"{server.url}/linked", body="x", method="POST"),
-        fetch(f"{server.url}/other", body="y", method="POST"),
-        Say("Done."),
-    ]
-    from assistant_project import settings_for
-
-    from remit.testing import ScriptedModels
-
-    async with ScriptedModels(script) as models, Remit.open(project, settings=settings_for(models.openai_url), approver=person) as remit:
+    posts = [fetch(f"{server.url}/{path}", body="x", method="POST") for path in ("linked", "other")]
+    async with assistant(project, read(), *posts, approver=person) as remit:
         await ask(remit, "Read plan.txt and report it.")
     assert len(person.questions) == (1 if says else 2)
     assert f"wants to send a request to {server.url}/linked" in person.questions[0]

@@ -131,12 +131,6 @@ async def test_links_of_pages_are_followed_to_the_given_depth(remit: Remit, proj
     assert (first["kind"], first["url"]) == ("page", f"{server.url}/owls/feathers")
 
 
-@pytest.mark.parametrize("query", ["what is it?", ""])
-async def test_question_without_search_terms_is_refused(remit: Remit, query: str) -> None:
-    result = await ask(remit, query)
-    assert (result.status, result.errors[0].code) == ("failed", "INVALID_PARAMETERS")
-
-
 async def test_hostile_names_and_text_are_escaped_in_the_report(remit: Remit, project: Path) -> None:
     write_files(
         project,

@@ -260,12 +260,8 @@ def pdf(text: str) -> bytes:
         "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >> /Contents 5 0 R >>",
         f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream",
     )
-    out, places = "%PDF-1.4\n", []
-    for number, one in enumerate(objects, 1):
-        places.append(len(out))
-        out += f"{number} 0 obj\n{one}\nendobj\n"
-    table = "0000000000 65535 f \n" + "".join(f"{place:010d} 00000 n \n" for place in places)
-    return f"{out}xref\n0 6\n{table}trailer << /Size 6 /Root 1 0 R >>\nstartxref\n{len(out)}\n%%EOF\n".encode()
+    body = "".join(f"{number} 0 obj\n{one}\nendobj\n" for number, one in enumerate(objects, 1))
+    return f"%PDF-1.4\n{body}trailer << /Size 6 /Root 1 0 R >>\nstartxref\n0\n%%EOF\n".encode()  # without a table of places
 
 
 async def test_text_of_a_pdf_is_extracted_or_the_reason_is_noted() -> None:

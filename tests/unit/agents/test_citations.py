@@ -45,15 +45,3 @@ def test_each_quotation_is_in_its_source_and_inert_in_the_report(documents: list
     report = research_report(result, searched | lists)
     assert all(f"[{citation.number}]" in report for citation in citations)
     assert not {"\x1b", "\u202e", "\x0c"} & set(report)
-
-
-@thorough
-@given(text_=text)
-def test_each_line_with_a_word_is_in_exactly_one_passage(text_: str) -> None:
-    for named in ("a.md", "b.py", "e.toml"):
-        document = Document(kind="file", name=named, text=text_)
-        covered = [number for passage in document.passages for number in range(passage.line, passage.end_line + 1)]
-        assert len(covered) == len(set(covered))
-        is_worded = [any(character.isalnum() for character in one) for one in document.text.split("\n")]
-        missing = {number for number, worded in enumerate(is_worded, 1) if worded} - set(covered)
-        assert named == "a.md" or not missing  # headings are not quoted alone

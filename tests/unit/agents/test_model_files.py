@@ -39,15 +39,10 @@ def good(root: Path, head: str, *, toml: str = PROJECT, folder: str = OWN) -> Ag
     return found
 
 
-def test_list_of_operations_matches_the_built_in_agents() -> None:
-    models = Models(Settings())
-    there = {one.spec.name for target in ("worker", "researcher", "coder") for one in loader(target, Settings(), lambda: models)()}
-    assert there | {SPEC.name} == set(OPERATIONS)
-
-
-def test_every_parameter_of_a_built_in_operation_has_a_description() -> None:
+def test_operations_of_the_built_in_agents_are_listed_with_described_parameters() -> None:
     models = Models(Settings())
     agents = [one for target in ("worker", "researcher", "coder") for one in loader(target, Settings(), lambda: models)()]
+    assert {one.spec.name for one in agents} | {SPEC.name} == set(OPERATIONS)
     parameters = {(one.spec.name, name): schema for one in agents for name, schema in one.spec.parameters_schema["properties"].items()}
     described = {key for key, schema in parameters.items() if any(kind.get("description") for kind in (schema, *schema.get("anyOf", ())))}
     assert parameters.keys() - described == set()
