@@ -1,7 +1,7 @@
 """analysis: cost of `coder.analyze_code` compared with parsing alone, on a generated tree of small files.
 
 The floor is tree-sitter in one process: it reads and parses each file without queries. The agent lists, reads, queries, resolves, writes
-report, chart and data. Both alternate in the same run. The agent's process and its messages are not counted, since
+report, chart and data, and uses all cores. Both alternate in the same run. The agent's process and its messages are not counted, since
 they cost the same for any agent (see `mcp` and W1).
 """
 
@@ -17,7 +17,7 @@ from bench.sizes import Sizes
 from remit.builtin.coder.analysis.survey import analyse
 
 RATIO = 5.0
-"""A full analysis costs about three times the parsing."""
+"""On one core a full analysis costs about three times the parsing; with more cores less."""
 _FOLDER = 50
 _PYTHON = '''"""Module {n}: it counts things."""
 import os

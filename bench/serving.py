@@ -26,8 +26,8 @@ from bench.sizes import Sizes
 from bench.speed import One, timed_sequence
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
-from remit.agents.proto.values import value_of
 from remit.server.addresses import ServerEntry, announced
+from remit.system.protobuf_values import value_of
 
 TARGET_SECONDS = 0.001
 AGENTS = """

@@ -13,7 +13,7 @@ from bench.figures import Figure, median, milliseconds
 from bench.serving import Served, serving, serving_bare, tasks_at
 from bench.sizes import Sizes
 from remit.agents.proto.v1 import tasks_pb2 as pb
-from remit.agents.proto.values import struct_of
+from remit.system.protobuf_values import struct_of
 
 TARGET_IDLE_SHARE = 0.02
 """Share of one core, beyond the usage of the server without streams."""

@@ -22,6 +22,7 @@ from acp.schema import (  # noqa: E402
     AuthMethodAgent,
     Implementation,
     InitializeResponse,
+    LoadSessionResponse,
     NewSessionResponse,
     PermissionOption,
     PromptResponse,
@@ -62,7 +63,7 @@ class Scripted(acp.Agent):
         version = 99 if MODE == "other-version" else 1
         return InitializeResponse(
             protocol_version=version,
-            agent_capabilities=AgentCapabilities(load_session=False),
+            agent_capabilities=AgentCapabilities(load_session=MODE == "resumes"),
             auth_methods=ways,
             agent_info=Implementation(name="OpenCode", version="1") if MODE == "opencode" else None,
         )
@@ -72,6 +73,11 @@ class Scripted(acp.Agent):
             raise RequestError.auth_required({"details": "no key"})
         log(method="new", cwd=cwd, servers=[one.model_dump(mode="json") for one in mcp_servers or ()])
         return NewSessionResponse(session_id=f"conversation-{os.getpid()}")
+
+    async def load_session(self, cwd: str, session_id: str, mcp_servers: Any = None, **_: Any) -> LoadSessionResponse:
+        log(method="load", session=session_id)
+        await self.say(session_id, "words of an earlier run")
+        return LoadSessionResponse()
 
     async def cancel(self, session_id: str, **_: Any) -> None:
         log(method="cancel")
@@ -91,6 +97,13 @@ class Scripted(acp.Agent):
 
     async def answer(self, session: str, text: str) -> None:
         await self.say(session, return_for(self.prompts[0]))
+
+    async def waits(self, session: str, text: str) -> str | None:
+        if len(self.prompts) > 1:
+            await self.answer(session, text)
+            return None
+        await self.cancelled.wait()
+        return "cancelled"
 
     async def tools(self, session: str, text: str) -> None:
         await self.say(session, "Let me look at the file first. ")

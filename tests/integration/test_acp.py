@@ -158,3 +158,35 @@ async def test_fifty_megabytes_of_output_do_not_block_the_event_loop(harness: Ac
         result = await remit.delegate("agent", task="Say hello.")
     assert result.status is Status.COMPLETED
     assert loop.held < 5.0
+
+
+# ---- sessions and the soft deadline
+
+
+@pytest.mark.parametrize(("mode", "is_continued"), [("resumes", True), ("answer", False)])
+async def test_earlier_session_is_continued_if_the_agent_can_load_it(harness: AcpHarness, mode: str, is_continued: bool) -> None:
+    harness.backend.saved = {"vendor": "acp", "session": "earlier"}
+    await harness.ask(mode)
+    assert [one["session"] for one in harness.logged("load")] == ["earlier"] * is_continued
+    assert bool(harness.logged("new")) is not is_continued
+    (prompt,) = harness.logged("prompt")
+    assert prompt["text"].startswith("You were interrupted in this session.") is is_continued
+    assert "words of an earlier run" not in str(harness.backend.notes)
+
+
+async def test_turn_is_cancelled_at_the_soft_deadline_and_the_result_requested_in_the_session(harness: AcpHarness) -> None:
+    asking = asyncio.create_task(harness.ask("waits"))
+    await harness.wait_prompted()
+    harness.backend.tell_hand_in()
+    assert json.loads(await asyncio.wait_for(asking, 60))["status"] == "completed"
+    assert len(harness.logged("cancel")) == 1
+    assert "Time is nearly up" in harness.logged("prompt")[1]["text"]
+
+
+async def test_cancelled_agent_leaves_no_process(harness: AcpHarness) -> None:
+    asking = asyncio.create_task(harness.ask("waits"))
+    await harness.wait_prompted()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert harness.left() == []

@@ -17,11 +17,11 @@ LANGUAGES = {
     "a.py": ("class Book:\n    def read(self, n):\n        return n if n and self else 0\n", "Book read:3"),
     "a.js": ("class Counter { count(t) { if (t) { return 1; } } }\nconst arrow = (x) => x && 1;\n", "Counter count:2 arrow:2"),
     "a.ts": ("interface Shape { area(): number }\nenum Colour { Red }\nfunction deep(): void {}\n", "Shape Colour deep:1"),
-    "a.go": ("package a\n\ntype Name struct{}\n\nfunc (n *Name) Add(i int) {\n\tif i > 0 {\n\t}\n}\n", "Add:2"),
-    "a.rs": ("struct Counter;\nimpl Counter { pub fn add(&self, k: bool) -> u32 { if k { 1 } else { 2 } } }\n", "add:2"),
-    "A.java": ("class Counter {\n    int count(int n) { for (;;) { if (n > 0) { break; } } return n; }\n}\n", "count:3"),
-    "a.c": ("struct word { int n; };\nstatic int find(int s) { while (s) { s--; } return s ? 1 : 0; }\n", "find:3"),
-    "a.cc": ("class Counter {\n int count() { for (auto x : xs) { } return 0; }\n};\n", "count:2"),
+    "a.go": ("package a\n\ntype Name struct{}\n\nfunc (n *Name) Add(i int) {\n\tif i > 0 {\n\t}\n}\n", "Name Add:2"),
+    "a.rs": ("struct Counter;\nimpl Counter { pub fn add(&self, k: bool) -> u32 { if k { 1 } else { 2 } } }\n", "Counter add:2"),
+    "A.java": ("class Counter {\n    int count(int n) { for (;;) { if (n > 0) { break; } } return n; }\n}\n", "Counter count:3"),
+    "a.c": ("struct word { int n; };\nstatic int find(int s) { while (s) { s--; } return s ? 1 : 0; }\n", "word find:3"),
+    "a.cc": ("class Counter {\n int count() { for (auto x : xs) { } return 0; }\n};\n", "Counter count:2"),
     "a.rb": ("class Counter\n  def count(words)\n    if words\n      1\n    end\n  end\nend\n", "count:2"),
 }
 """A file of each language, with its symbols and their complexity."""

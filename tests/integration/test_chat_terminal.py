@@ -65,7 +65,7 @@ def _approve(chat: Terminal) -> None:
     chat.type("wipe it\r")
     chat.until("wants to remove build with everything in it.")
     chat.until("Allow it?")
-    chat.type("y")
+    chat.type("y\n")
     chat.until("It was removed build.")
     chat.until("1 delegation")
 

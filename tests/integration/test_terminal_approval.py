@@ -1,4 +1,4 @@
-"""Approval at a real terminal: the question names caller, action, resource and rule, and counts down."""
+"""Approval at a real terminal: the question names caller, action, resource and rule, and the time to answer."""
 
 import re
 import time
@@ -35,9 +35,9 @@ def test_yes_approves_one_run(project: Path) -> None:
             assert expected in screen.text
         screen.until(" s)")
         assert re.search(r"\(1[12]\d s\)", screen.text)
-        screen.type("y")
+        screen.type("y\n")
         screen.until("remove dist")
-        screen.type("n")
+        screen.type("n\n")
         screen.until("removed build and refused")
         assert screen.exit_code() == 0
 
@@ -45,7 +45,7 @@ def test_yes_approves_one_run(project: Path) -> None:
 def test_always_approves_the_whole_tree(project: Path) -> None:
     with terminal(project, "delegate", "tidy", 'paths=["build", "dist", "out"]') as screen:
         screen.until("Allow it?")
-        screen.type("a")
+        screen.type("a\n")
         screen.until("removed build and removed dist and removed out")
         assert screen.exit_code() == 0
         assert "remove dist with" not in screen.text
@@ -58,7 +58,7 @@ def test_keys_before_the_question_and_pasted_text_are_not_an_answer(project: Pat
         screen.until("Allow it?")
         assert "a\x1b[2Jb" not in screen.raw
         assert "\u202e" not in screen.raw
-        screen.type("yarn install")
+        screen.type("yarn install\n")
         time.sleep(0.3)
         screen.type("\x04")
         screen.until("was not given")

@@ -65,7 +65,3 @@ def test_invalid_arguments_are_refused_with_advice(project: Path, arguments: tup
     ended = remit(project, "token", *arguments)
     assert ended.returncode == 2
     assert words in ended.stderr
-
-
-def test_metrics_token_is_described_by_its_permission(project: Path) -> None:
-    assert "prometheus: metrics. It is shown once" in remit(project, "token", "new", "prometheus", "--may", "metrics").stderr

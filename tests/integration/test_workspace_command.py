@@ -1,8 +1,6 @@
 """Unchanged workspaces are removed automatically; `remit workspaces` lists, merges and removes the others."""
 
 import asyncio
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -95,40 +93,6 @@ async def test_changed_workspace_of_a_stopped_delegation_is_kept_and_named(proje
         assert any("Its workspace stays" in warning for warning in result.warnings)
         await remit.engine.clean_up()
     assert work_folders(project) == [result.session_id]
-
-
-DIES = """
-import asyncio, os, signal, sys
-from remit import Context, Remit, agent
-
-@agent("dies", workspace="worktree", timeout=30)
-async def dies(ctx: Context) -> str:
-    if sys.argv[2] == "writes":
-        (ctx.workspace / "half.txt").write_text("half")
-    os.kill(os.getpid(), signal.SIGKILL)
-
-async def main() -> None:
-    async with Remit.open(sys.argv[1], agents=[dies]) as remit:
-        await remit.delegate("dies")
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.parametrize("does", ["nothing", "writes"])
-async def test_unchanged_workspace_of_a_crash_is_removed_at_the_next_open(project: Path, does: str) -> None:
-    ran = await asyncio.to_thread(
-        subprocess.run, [sys.executable, "-c", DIES, str(project), does], capture_output=True, timeout=60, check=False
-    )
-    assert (ran.returncode, len(work_folders(project))) == (-9, 1), ran.stderr
-    async with Remit.open(project) as remit:
-        record = (await remit.history())[0]
-        assert record.result is not None
-        assert "workspace" in record.result.extra
-        if does == "nothing":
-            await until(lambda: is_removed(project), seconds=10)
-        await remit.engine.clean_up()
-    assert work_folders(project) == ([record.session_id] if does == "writes" else [])
 
 
 # ---- remit workspaces

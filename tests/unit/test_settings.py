@@ -1,5 +1,6 @@
 """Settings: sources, values, and error messages."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -104,20 +105,26 @@ def test_invalid_setting_names_file_key_and_allowed_values(tmp_path: Path, toml:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "advice"),
+    ("setting", "advice"),
     [
-        ("client_ca", "ca.pem", "reverse proxy"),
-        ("push_inside", "true", "by its stream"),
-        ("tls_key", "server.key", "reverse proxy"),
-        ("burst", "400", "reverse proxy"),
+        ("serve.client_ca", "reverse proxy"),
+        ("serve.push_inside", "by its stream"),
+        ("serve.tls_certificate", "reverse proxy"),
+        ("serve.requests_per_second", "reverse proxy"),
+        ("models.big.tools", "chat template"),
     ],
 )
-def test_removed_setting_says_what_to_do_instead(tmp_path: Path, key: str, value: str, advice: str) -> None:
-    written = {"toml": f"[serve]\n{key} = {value!r}", "environ": {f"REMIT_SERVE__{key.upper()}": value}}
-    for place, one in (("remit.toml:[serve]", {"toml": written["toml"]}), ("env REMIT_SERVE__", {"environ": written["environ"]})):
-        with pytest.raises(Misused, match=r"this setting was removed\. Delete it: .*" + advice) as refused:
-            load(tmp_path, **one)
-        assert str(refused.value).startswith(place)
+def test_removed_setting_has_no_effect_but_a_warning_that_says_what_to_do(
+    tmp_path: Path, setting: str, advice: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, _, key = setting.rpartition(".")
+    model = 'kind = "openai"\nmodel = "m"\n' if table == "models.big" else ""
+    load(tmp_path, f'[{table}]\n{model}{key} = "7"')
+    load(tmp_path, environ={} if model else {f"REMIT_{setting.replace('.', '__').upper()}": "7"})
+    assert len(caplog.messages) == (1 if model else 2), "once for each place"
+    for said in caplog.messages:
+        assert key in said.lower()
+        assert re.search(rf"this setting was removed and has no effect\. Delete it: .*{advice}", said)
 
 
 @pytest.mark.parametrize("value", ["unix", "unix:/run/remit.sock"])
@@ -125,11 +132,6 @@ def test_removed_unix_socket_of_http_says_what_to_do_instead(tmp_path: Path, val
     for one in ({"environ": {"REMIT_SERVE__HTTP": value}}, {"serve": {"http": value}}, {"toml": f"[serve]\nhttp = {value!r}"}):
         with pytest.raises(Misused, match=r"serve\.http must be HOST:PORT.*gRPC.*reverse proxy"):
             load(tmp_path, **one)  # type: ignore[arg-type]
-
-
-def test_removed_setting_of_a_model_says_what_to_do_instead(tmp_path: Path) -> None:
-    with pytest.raises(Misused, match=r"this setting was removed\. Delete it"):
-        load(tmp_path, "[models.big]\ntools = 'native'")
 
 
 def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:

@@ -49,7 +49,8 @@ class Kind(StrEnum):
 
 REMOTE_KINDS = (Kind.A2A,)
 REMOVED_KINDS = {
-    "grpc": 'kind = "grpc" was removed: reach another remit by a2a = "https://…", or let the other side register with `remit serve`',
+    "grpc": 'grpc = "HOST:PORT" (kind = "grpc") was removed: reach another remit by a2a = "https://…", or let the other side register with '
+    "`remit serve`",
 }
 """Kinds of earlier versions, and what replaces them."""
 EXECUTORS_GROUP = "remit.executors"

@@ -1,4 +1,4 @@
-"""Asks the person at the terminal for the approvals that the policy requires: one question at a time, with a countdown.
+"""Asks the person at the terminal for the approvals that the policy requires: one question at a time, until a deadline.
 
 Asks only if stdin and stderr are a terminal and this process is in the foreground. Live views pause during a question."""
 
@@ -8,7 +8,6 @@ import os
 import sys
 import termios
 import time
-import tty
 from collections.abc import Callable, Iterator
 
 from remit.cli.render import one_line
@@ -16,7 +15,7 @@ from remit.core.policy import Approver, Decision, PolicyRequest
 
 _MOST_FACTS = 20
 _CHOICES = "[y]es, once · [a]lways in this tree · [n]o"
-_ANSWERS = {"y": "y", "yes": "y", "a": "a", "always": "a", "n": "n", "no": "n", "\x1b": "n", "q": "n", "\x04": "n", "": "n"}
+_ANSWERS = {"y": "y", "yes": "y", "a": "a", "always": "a", "n": "n", "no": "n", "": "n"}
 _pictures: list[tuple[Callable[[], None], Callable[[], None]]] = []
 
 
@@ -63,30 +62,32 @@ class TerminalApprover:
                 return True, f"{who}, for the whole tree"
             if not _is_attended():
                 return False, "the terminal was closed"
-            with _paused(), _single_keys():
-                answer = await self._answer(asked, decision, ends_at)
+            with _paused():
+                answer = await self._answer(asked, decision, max(0.0, ends_at - time.monotonic()))
         if answer == "a":
             self._always.add(alike)
         reasons = {"y": who, "a": f"{who}, for the whole tree", "n": who}
         return answer in ("y", "a"), reasons.get(answer, f"no answer within {seconds:g} s")
 
-    async def _answer(self, asked: PolicyRequest, decision: Decision, ends_at: float) -> str:
+    async def _answer(self, asked: PolicyRequest, decision: Decision, seconds: float) -> str:
         """y, a or n; empty when the time is up."""
-        _write("\n".join(_question(asked, decision)) + "\n")
         loop, descriptor = asyncio.get_running_loop(), sys.stdin.fileno()
-        keys: asyncio.Queue[str] = asyncio.Queue()
-        loop.add_reader(descriptor, lambda: keys.put_nowait(_read_key(descriptor)))
-        answer = ""
+        lines: asyncio.Queue[str] = asyncio.Queue()
+        with contextlib.suppress(termios.error):
+            termios.tcflush(descriptor, termios.TCIFLUSH)  # what was typed before the question is not an answer
+        loop.add_reader(descriptor, lambda: lines.put_nowait(_read_line(descriptor)))
+        _write("\n".join(_question(asked, decision)) + "\n")
         try:
-            while not answer and (left := ends_at - time.monotonic()) > 0:
-                _write(f"\r\x1b[KAllow it? {_CHOICES}  ({left:.0f} s) ")
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(min(1.0, left)):
-                        answer = _ANSWERS.get((await keys.get()).lower(), "")
-            return answer
+            async with asyncio.timeout(seconds):
+                while True:
+                    _write(f"Allow it? {_CHOICES}  ({seconds:.0f} s) ")
+                    if answer := _ANSWERS.get((await lines.get()).lower()):
+                        return answer
+        except TimeoutError:
+            _write("no answer\n")
+            return ""
         finally:
             loop.remove_reader(descriptor)
-            _write({"y": "yes\n", "a": "always\n", "n": "no\n"}.get(answer, "no answer\n"))
 
 
 def _question(asked: PolicyRequest, decision: Decision) -> list[str]:
@@ -103,26 +104,12 @@ def _question(asked: PolicyRequest, decision: Decision) -> list[str]:
     ]
 
 
-def _read_key(descriptor: int) -> str:
-    """Read one key. Pasted words are read whole and are not an answer. Empty, which means no, if the terminal was closed."""
+def _read_line(descriptor: int) -> str:
+    """The line that was entered. Empty, which means no, for Ctrl-D or if the terminal was closed."""
     try:
-        typed = os.read(descriptor, 64).decode("utf-8", "replace")
+        return os.read(descriptor, 1024).decode("utf-8", "replace").strip()
     except OSError:
         return ""
-    return typed.strip() or typed[:1]
-
-
-@contextlib.contextmanager
-def _single_keys() -> Iterator[None]:
-    """Read keys without Enter and echo. Discards keys typed before the question."""
-    descriptor = sys.stdin.fileno()
-    before = termios.tcgetattr(descriptor)
-    tty.setcbreak(descriptor, termios.TCSANOW)
-    termios.tcflush(descriptor, termios.TCIFLUSH)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(descriptor, termios.TCSANOW, before)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,6 @@ from remit.cli.install import command_here
 from remit.cli.live import await_result, best_show, report_dead_work
 from remit.cli.project import Project
 from remit.cli.render import count, duration, painted, put, say, say_aside, size
-from remit.cli.results import record_document
 from remit.core.context import BlockingContext, Context
 from remit.core.record import Record
 from remit.core.request import call
@@ -171,7 +170,6 @@ def demo(project: Project) -> Exit:
 
 async def _demo(project: Project) -> Exit:
     folder, as_json = project.root, project.as_json
-    began = time.monotonic()
     settings = {"max_depth": 3, "cycles": "agent", "slots_total": 256}  # independent of the settings of the project
     async with project.open(agents=AGENTS, settings=settings, approver=None) as remit:
         await report_dead_work(remit)
@@ -188,11 +186,9 @@ async def _demo(project: Project) -> Exit:
     document = {
         "ok": is_ok,
         "session_id": result.session_id,
-        "seconds": round(time.monotonic() - began, 3),
         "parts": [asdict(part) for part in parts],
         "report": REPORT if result.ok else None,
         "return": result.to_dict(),
-        "tree": [record_document(record) | {"parameters": {}} for record in records],
     }
     code = Exit.INTERRUPTED if was_interrupted else Exit.OK if is_ok else Exit.FAILED
     return project.answer(document, lambda: _print(parts, result), code)

@@ -4,7 +4,6 @@ The change is shown as a diff and made after confirmation. Existing lines are no
 
 import asyncio
 import os
-import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -95,7 +94,7 @@ def write_settings(project: Project, found: "Sequence[DetectedAgent]", *, yes: b
         change.show()
     for note in additions.notes if not project.as_json else ():
         say_aside(f"Note: {note}")
-    code = consent(yes=yes, can_ask=not project.as_json and sys.stdin.isatty()) if changes else Exit.OK
+    code = consent(project, "Make this change?", yes=yes) if changes else Exit.OK
     is_made, is_approved = changes and code is Exit.OK, False
     done = "" if changes else f"Nothing to add to {FILE}."
     if is_made:

@@ -218,7 +218,7 @@ def install(
             say(f"Nothing to do: {name} {'has no entry for remit' if undo else 'has the entry for remit'}.")
         for note in notes:
             say_aside(f"Note: {note}")
-    code = consent(yes=yes, can_ask=not project.as_json and sys.stdin.isatty()) if changes else Exit.OK
+    code = consent(project, "Make this change?", yes=yes) if changes else Exit.OK
     is_made = changes and code is Exit.OK
     if is_made:
         change.make()
@@ -238,15 +238,15 @@ def _to_paste(project: Project, tool: Tool, name: str, entry: Entry, *, undo: bo
     return project.answer(document, text, Exit.BLOCKED)
 
 
-def consent(*, yes: bool, can_ask: bool) -> Exit:
-    """Ask for consent to the shown change. Anything but `Exit.OK` means: do not write it."""
+def consent(project: Project, question: str, *, yes: bool) -> Exit:
+    """Ask for consent to what was shown. Anything but `Exit.OK` means: do not do it."""
     if yes:
         return Exit.OK
-    if not can_ask:
-        say_aside("Nothing was changed: there is no terminal to ask at. Look at the change, then run it again with --yes.")
+    if project.as_json or not sys.stdin.isatty():
+        say_aside("Nothing was changed: there is no terminal to ask at. Look at it, then run it again with --yes.")
         return Exit.BLOCKED
     try:
-        return Exit.OK if typer.confirm("Make this change?", default=False) else Exit.CANCELLED
+        return Exit.OK if typer.confirm(question, default=False) else Exit.CANCELLED
     except typer.Abort:  # Ctrl-C or end of input instead of an answer
         say_aside("\nNothing was changed.")
         return Exit.INTERRUPTED

@@ -4,7 +4,6 @@ import asyncio
 import os
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -123,21 +122,10 @@ def try_models(settings: Settings, root: Path, names: Sequence[str], seconds: fl
 
 async def _try_all(settings: Settings, root: Path, names: Sequence[str], seconds: float) -> list[Facts]:
     models = Models(settings, root)
-    await asyncio.to_thread(_import_for, settings, names)
     try:
         return list(await asyncio.gather(*(_try(models, name, seconds) for name in names)))
     finally:
         await models.close()
-
-
-def _import_for(settings: Settings, names: Sequence[str]) -> None:
-    """Import the provider clients first: an import takes a second, which must not count as the model's time."""
-    for name in names:
-        with suppress(RemitError, ImportError, ValueError):
-            provider = resolve_model(settings, name).provider
-            from pydantic_ai.providers import infer_provider_class
-
-            infer_provider_class("openai" if provider == LOCAL else provider)
 
 
 class _Meter:

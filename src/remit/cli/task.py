@@ -147,13 +147,7 @@ def show_task(project: Project, board: Board, text: str) -> Exit:
             for one in plan_at(board.root, task.plan_path).phases
         ],
         "delegations": [
-            {
-                "session_id": one.session_id,
-                "command": one.command,
-                "agent": one.agent,
-                "state": str(one.state),
-                "created_at": one.created_at,
-            }
+            {name: getattr(one, name) for name in ("session_id", "command", "agent", "created_at")} | {"state": str(one.state)}
             for one in delegations
         ],
     }

@@ -1,14 +1,12 @@
 """`remit workspaces`: list, merge and remove the worktrees that delegations worked in."""
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
-import typer
 from typer import Argument, Option
 
 from remit.board.board import Board
@@ -19,6 +17,7 @@ from remit.board.task import Task
 from remit.board.task_landing import forget_work
 from remit.cli import completion
 from remit.cli.exits import Exit
+from remit.cli.install import consent
 from remit.cli.live import GONE, lost_sessions
 from remit.cli.project import Project, find_session, need_store
 from remit.cli.render import count, duration, harmless, one_line, say, say_aside, say_table
@@ -170,18 +169,9 @@ def _named(store: "Store | None", found: "list[Workspace]", names: Sequence[str]
 def _permitted(places: Sequence[Place], project: Project) -> Exit:
     """Ask whether work that exists nowhere else may be lost."""
     needed = [place for place in places if place.seen is not None and place.seen.is_needed]
-    if not needed:
-        return Exit.OK
     for place in needed:
         say_aside(f"{place.workspace.session_id}  {_agent(place)}  {place.workspace.branch}: {_contents(place)}")
-    if project.as_json or not sys.stdin.isatty():
-        say_aside("Nothing was removed: this work exists nowhere else, and there is no terminal to ask at. Run it again with --yes.")
-        return Exit.BLOCKED
-    try:
-        return Exit.OK if typer.confirm("This work exists nowhere else. Remove it?", default=False) else Exit.CANCELLED
-    except typer.Abort:
-        say_aside("")
-        return Exit.INTERRUPTED
+    return consent(project, "This work exists nowhere else. Remove it?", yes=not needed)
 
 
 def _done(place: Place, do: "Callable[[Place], tuple[str, str]]") -> tuple[str, str]:

@@ -90,9 +90,7 @@ class WorkspaceKind(StrEnum):
     @classmethod
     def _missing_(cls, value: object) -> None:
         if value == "copy":
-            raise Misused(
-                'workspace = "copy" was removed.', advice='Write "worktree" (it needs a git checkout with a commit) or "scratch".'
-            )
+            raise Misused('workspace = "copy" was removed: write "worktree" (it needs a git checkout with a commit) or "scratch".')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -200,8 +200,10 @@ def guard_input(
         hard_at, budget = delegation.deadline.hard_at, caller.budget
         case = GuardInput(target, now, lineage.path, lineage.depth, hard_at, max_depth, budget, caller.closing)
         terms.above, terms.principal, terms.caller_info, terms.asker = lineage, delegation.agent, info, delegation
-        if caller.agent.spec.acts_for_caller:
-            _pass_through(case, terms, caller)
+        if caller.agent.spec.acts_for_caller:  # its children take its place; pass-through agents cannot form a cycle
+            terms.above, terms.asker, case.caller_path = caller.acts_for
+            case.caller_depth = terms.above.depth
+            terms.principal = on_behalf_of(terms.caller_info) if terms.asker is None else terms.asker.agent
         elif terms.agent is not None and is_helper(caller.agent.spec, terms.agent.spec):
             terms.above, case.caller_depth = lineage._replace(depth=lineage.depth - 1), lineage.depth - 1
     if origin is not None:
@@ -218,13 +220,6 @@ def guard_input(
     if terms.fault is not None:
         case.fault = terms.fault
     return case
-
-
-def _pass_through(case: GuardInput, terms: _Terms, caller: "LocalRun") -> None:
-    """The caller acts for its own caller, so its children take its place. Pass-through agents cannot form a cycle."""
-    terms.above, terms.asker, case.caller_path = caller.acts_for
-    case.caller_depth = terms.above.depth
-    terms.principal = on_behalf_of(terms.caller_info) if terms.asker is None else terms.asker.agent
 
 
 def _narrow(case: GuardInput, terms: _Terms, origin: Origin, is_root: bool, wall: float, session_id: str) -> None:

@@ -91,16 +91,12 @@ class Proof:
     error: ErrorInfo | None = None
     commands: tuple[str, ...] = ()
     """That exited 0."""
-    flaky: str = ""
+    notes: tuple[str, ...] = ()
     """How they had failed before."""
 
     @property
     def is_met(self) -> bool:
         return self.error is None
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return (self.flaky,) if self.flaky else ()
 
 
 class MergeQueue:
@@ -233,7 +229,7 @@ class MergeQueue:
                 if not proof.is_met and time.monotonic() < stop_at and not batch[0].landing.done():
                     again = await self._prove(workspace, tip, commands, stop_at)
                     if again.is_met and proof.error is not None:
-                        again = replace(again, flaky=f"Flaky: {proof.error.message} It exited 0 when it was run again.")
+                        again = replace(again, notes=(f"Flaky: {proof.error.message} It exited 0 when it was run again.",))
                     proof = again
                 if not proof.is_met:
                     assert proof.error is not None

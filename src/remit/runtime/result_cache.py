@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from pydantic_core import to_json
 
@@ -283,7 +283,8 @@ class ResultCache:
         spec, caller, root = agent.spec, submission.caller, self._config.deps.root
         parameters = as_declared(spec, delegation.parameters)
         named = {name: parameters.get(name, default_of(spec, name)) for name in terms.reads}
-        paths = _paths(named.values())
+        read = [one for value in named.values() if value is not None for one in (value if isinstance(value, list | tuple) else (value,))]
+        paths = tuple(read) if all(isinstance(one, str) and one and "\0" not in one for one in read) else None
         files = None if paths is None else await look_at_files(root if caller is None else caller.workspace, paths)
         epoch = await self._ask(self._writers.epoch)
         if files is None or await self._ask(self._writers.is_any_alive, submission):
@@ -369,12 +370,6 @@ def _git_index(root: Path) -> str:
             if (folder / ".git").is_file():  # a worktree or submodule
                 return os.path.join(folder, (folder / ".git").read_text().removeprefix("gitdir:").strip(), "index")
     return ""
-
-
-def _paths(values: Any) -> tuple[str, ...] | None:
-    """The named paths; None: a value is not a path."""
-    named = [one for value in values if value is not None for one in (value if isinstance(value, list | tuple) else (value,))]
-    return tuple(named) if all(isinstance(one, str) and one and "\0" not in one for one in named) else None
 
 
 def _are_unchanged(root: Path, result: Return) -> bool:

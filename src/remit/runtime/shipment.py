@@ -211,8 +211,12 @@ class FileFetcher:
         left = limit_bytes
         for artifact in sorted(wanted, key=lambda one: files[one.path].size if one.path in files else 0):
             file = files.get(artifact.path)
-            if file is None:
-                self._look_for(artifact, report)
+            if file is None:  # in no manifest: a process that shares this folder wrote it, or it was never uploaded
+                present = self._hash_of(artifact.path, artifact.size)
+                if present is not None and artifact.sha256 in (None, present):
+                    report.same.append(artifact.path)
+                elif not artifact.path.startswith(self._in_worktree):
+                    report.refused[artifact.path] = "it was not uploaded"
             elif artifact.sha256 is not None and artifact.sha256 != file.sha256:
                 report.refused[file.path] = "the object store has another content than the record says"
             elif left is not None and (file.size > left or len(report.written) >= FETCHED_FILES) and not self._is_here(file):
@@ -221,14 +225,6 @@ class FileFetcher:
                 left = None if left is None else left - file.size
                 self._fetch_file(file, report)
         return report
-
-    def _look_for(self, artifact: Artifact, report: FetchReport) -> None:
-        """It is in no manifest: a process that shares this folder wrote it, or it was never uploaded."""
-        present = self._hash_of(artifact.path, artifact.size)
-        if present is not None and artifact.sha256 in (None, present):
-            report.same.append(artifact.path)
-        elif not artifact.path.startswith(self._in_worktree):
-            report.refused[artifact.path] = "it was not uploaded"
 
     @property
     def _in_worktree(self) -> str:
@@ -252,10 +248,7 @@ class FileFetcher:
             return  # its changes are in the diff
         if self._is_here(file):
             report.same.append(file.path)
-        else:
-            self._write_noted(file, report)
-
-    def _write_noted(self, file: ShippedFile, report: FetchReport) -> None:
+            return
         try:
             self._write(file)
             report.written.append(file.path)

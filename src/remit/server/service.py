@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from remit.agents.proto.metadata import CallerPosition
 from remit.core.agents import AgentSpec, rank
 from remit.core.budget import Budget
 from remit.core.context import Handle, SettledHandle
@@ -39,6 +38,7 @@ from remit.core.parameters import snake
 from remit.core.ports import Store
 from remit.core.protected_paths import is_private, session_of
 from remit.core.record import HistoryQuery, Record
+from remit.core.request_metadata import CallerPosition
 from remit.core.result import Return
 from remit.core.states import State
 from remit.runtime.engine import LiveHandle

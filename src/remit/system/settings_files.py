@@ -8,6 +8,7 @@ from collections import abc
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, is_dataclass, replace
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -174,11 +175,8 @@ def timeout_faults(limits: Mapping[str, TimeLimits], layer: Layer) -> list[str]:
 
 def _fault(found: dict[str, Any], layer: Layer) -> str:
     location = tuple(str(part) for part in found["loc"])
-    named = ("models", "*", *location[2:]) if location[0] == "models" else location
     source = _source(location, layer)
     if found["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        if named in REMOVED:
-            return f"{source}: this setting was removed. Delete it: {REMOVED[named]}"
         allowed = _keys_at(location[:-1])
         close = get_close_matches(location[-1], allowed, n=1)
         if "key_variable" in allowed and is_secret_name(location[-1]):
@@ -239,12 +237,32 @@ def load_settings(
     trust: ProjectTrust | None = None,
 ) -> Settings:
     """The settings of the project at `root`; from its files those that are harmless or approved. Raises `Misused` with every unknown key
-    and invalid value. `trust`: the approvals, if already read."""
+    and invalid value; a removed one only causes a warning. `trust`: the approvals, if already read."""
     trust = trust or load_trust(root)
-    layer = merge_layers([*file_layers(trust), environment_layer(environ), argument_layer(arguments or {})])
+    layer = _without_removed(merge_layers([*file_layers(trust), environment_layer(environ), argument_layer(arguments or {})]))
     settings = _validate(layer) if layer else Settings()
     left_out = tuple(item.name for item in trust.left_out if item.name.startswith(tuple(SETTINGS_FILES)))
     return replace(settings, sources={key: source for key, _, source in describe(settings)}, not_approved=left_out)
+
+
+def _without_removed(layer: Layer) -> Layer:
+    kept: Layer = {}
+    for key, said in layer.items():
+        named = ("models", "*", *key[2:]) if key[0] == "models" else key
+        instead = next((REMOVED[named[:length]] for length in range(1, len(named) + 1) if named[:length] in REMOVED), None)
+        if instead is None:
+            kept[key] = said
+        else:
+            _warn_once(f"{said.source}: this setting was removed and has no effect. Delete it: {instead}.")
+    return kept
+
+
+@cache
+def _warn_once(message: str) -> None:
+    """A command may load the settings several times."""
+    import logging  # only if there is something to say
+
+    logging.getLogger("remit").warning(message)
 
 
 def _validate(layer: Layer) -> Settings:

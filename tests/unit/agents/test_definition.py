@@ -34,8 +34,6 @@ def faults(**table: Any) -> str:
         ({"command": "x", "environment": {"A": "x\0"}}, "'A' is not a valid environment variable"),
         ({"command": "x", "folder": "a\0b"}, "folder: 'a\\x00b' is not a folder"),
         ({"command": "echo 'half"}, "command: it cannot be split as a shell would"),
-        ({"kind": "grpc"}, 'kind = "grpc" was removed: reach another remit by a2a'),
-        ({"grpc": "x:1"}, 'kind = "grpc" was removed'),
         ({"kind": "a2a"}, "needs its address"),
         ({"a2a": "http://x", "workspace": "worktree"}, "it has no folder of its own here"),
         ({"a2a": ""}, "a2a: "),
@@ -69,6 +67,21 @@ def faults(**table: Any) -> str:
 )
 def test_invalid_declaration_is_reported(table: dict[str, Any], words: str) -> None:
     assert words in faults(**table)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('grpc = "far:50051"', 'grpc = "HOST:PORT" (kind = "grpc") was removed: reach another remit by a2a'),
+        ('kind = "grpc"', 'grpc = "HOST:PORT" (kind = "grpc") was removed: reach another remit by a2a'),
+        ('command = ["cat"]\nworkspace = "copy"', 'workspace = "copy" was removed: write "worktree"'),
+    ],
+)
+async def test_project_with_a_removed_kind_or_workspace_opens_and_says_what_to_do(tmp_path: Path, line: str, words: str) -> None:
+    (tmp_path / "remit.toml").write_text(f'[agents.old]\n{line}\n[agents.new]\ncommand = ["echo", "hi"]\nanswers = "value"\n')
+    async with Remit.open(tmp_path, trust=True) as remit:
+        assert any("remit.toml:[agents.old]" in said and words in said for said in remit.directory.problems)
+        assert (await remit.delegate("new", task="x")).ok
 
 
 async def test_parameter_that_the_schema_of_a_remote_agent_excludes_is_refused(tmp_path: Path) -> None:

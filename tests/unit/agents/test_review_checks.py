@@ -56,6 +56,7 @@ FOUND = [
     ("x.toml", "a = \n", "syntax", "high"),
     ("x.yaml", "a: [1\n", "syntax", "high"),
     ("m.py", "def f(:\n", "syntax", "high"),
+    ("m.go", "package m\n\nfunc f( {\n", "syntax", "low"),
     (".env", "A=1\n", "secret-file", "high"),
     ("m.js", f"const x = '{TOKEN}';\n", "secret", "critical"),
     ("tests/test_m.py", f"x = '{TOKEN}'\n", "secret", "high"),

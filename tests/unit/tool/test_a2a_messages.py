@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit import Misused
-from remit.agents.proto.metadata import read_position
+from remit.core.request_metadata import read_position
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -43,8 +43,8 @@ def test_any_message_is_parsed_or_refused(parts: list[tuple[str, Any]], skill: A
     from a2a.types import Message, Part, SendMessageRequest
     from a2a.utils.errors import A2AError
 
-    from remit.agents.proto.values import struct_of, text_of, value_of
     from remit.server.a2a.messages import arguments_of, read_message
+    from remit.system.protobuf_values import struct_of, text_of, value_of
 
     def part(kind: str, value: Any) -> Part:
         given = {"text": text_of(str(value)), "data": value_of(value), "raw": b"x", "url": "http://x/"}

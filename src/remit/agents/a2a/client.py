@@ -15,9 +15,9 @@ from a2a.client.card_resolver import parse_agent_card
 from a2a.types import AgentCard, AgentInterface
 from google.protobuf.json_format import ParseError
 
-from remit.agents.proto.metadata import EXTENSION
 from remit.agents.remote import must_be_private
 from remit.core.errors import Failed, Misused, Unavailable
+from remit.core.request_metadata import EXTENSION
 from remit.system.http import PLAIN, BodyError, Target, bound_by, joined, parse_target, tls_context
 from remit.system.ip_addresses import is_loopback
 

@@ -32,18 +32,18 @@ from google.protobuf.message import DecodeError
 
 from remit.agents.a2a.client import RemoteAgent, RemoteConnection
 from remit.agents.definition import Definition
-from remit.agents.proto.metadata import EXTENSION, HEADER, CallerPosition
-from remit.agents.proto.values import dict_of, json_of, struct_of, text_of, value_of
 from remit.agents.remote import error_entry, errors_of, seconds_for_remote
 from remit.core.context import Context
 from remit.core.errors import Failed, OutOfTime, RemitError, Unavailable
 from remit.core.ids import TRACEPARENT_HEADER as TRACEPARENT
 from remit.core.ids import traceparent_of
 from remit.core.redaction import redact_text
+from remit.core.request_metadata import EXTENSION, HEADER, CallerPosition
 from remit.core.result import ARTIFACT_TYPES
 from remit.core.text import shorten_with_count
 from remit.system.files import private_folder, write_private
 from remit.system.http import BodyError
+from remit.system.protobuf_values import dict_of, json_of, struct_of, text_of, value_of
 from remit.system.threads import off_loop
 
 # ---- errors

@@ -4,7 +4,6 @@ Builds the prompts and finds the answer; `acp.session` keeps the session. The pr
 runs."""
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -59,38 +58,29 @@ class AcpAgent:
             await session.close()
 
     async def _ask(self, session: "Session", ctx: Context, question: str) -> "Turn":
-        """The end of the turn; from the soft deadline on, its final answer."""
-        asking = asyncio.create_task(session.prompt(question))
-        waits = {asking}
-        if self._definition.hand_in != NO_SIGNAL and not ctx.hand_in:
-            waits.add(asyncio.create_task(ctx.wait_hand_in()))  # type: ignore[arg-type]
+        """The end of the turn; from the soft deadline on, the turn that hands in. Failures then count as the deadline: the partial work is
+        returned."""
+        asking = asyncio.ensure_future(session.prompt(question))
+        is_told = self._definition.hand_in != NO_SIGNAL and not ctx.hand_in
+        soft = asyncio.ensure_future(ctx.wait_hand_in() if is_told else asyncio.Event().wait())
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            if asking.done():
-                return asking.result()
-            if not ctx.hand_in:  # a stop also ends the wait, and is about to end this
+            await asyncio.wait((asking, soft), return_when=asyncio.FIRST_COMPLETED)
+            if asking.done() or not ctx.hand_in:  # a stop also ends the wait, and is about to end this
                 return await asking
-            return await self._ask_to_hand_in(session, ctx, asking)
-        finally:
-            for task in waits:
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.gather(*waits, return_exceptions=True)
-
-    async def _ask_to_hand_in(self, session: "Session", ctx: Context, asking: "asyncio.Task[Turn]") -> "Turn":
-        """Failures from now on count as the deadline: the partial work is returned."""
-        ctx.progress("Its time is nearly up: it is asked for its result.")
-        await session.cancel()
-        try:
-            so_far = await asking  # an agent that continues is heard until it is stopped
-            if so_far.stop_reason == "end_turn" or ctx.remaining < HAND_IN_SECONDS:
-                return so_far
-            handed_in = await session.prompt(hand_in_prompt(ctx, ctx.remaining - 1, self.spec.output_schema))
-        except Stopped:
-            raise
+            ctx.progress("Its time is nearly up: it is asked for its result.")
+            await session.cancel()
+            turn = await asking  # an agent that continues is heard until it is stopped
+            if turn.stop_reason == "end_turn" or ctx.remaining < HAND_IN_SECONDS:
+                return turn
+            return await session.prompt(hand_in_prompt(ctx, ctx.remaining - 1, self.spec.output_schema))
         except RemitError as error:
+            if not ctx.hand_in or isinstance(error, Stopped):
+                raise
             raise out_of_time(self._definition, f"could not return its result ({error.message})") from error
-        return handed_in if handed_in.whole.strip() else so_far
+        finally:
+            for task in (asking, soft):
+                task.cancel()
+            await asyncio.gather(asking, soft, return_exceptions=True)
 
     async def _answer(self, ctx: Context, turn: "Turn") -> str:
         """Its last message; all of its text if that alone contains no return. Raises for an interrupted turn without a return."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from remit.agents.function import FunctionAgent, agent
-from remit.builtin.coder.syntax import Fault, language_of, parse_files
+from remit.builtin.coder.syntax import OWN_PARSERS, Fault, language_of, parse_files
 from remit.builtin.worker.workspace import error_dict
 from remit.core.context import Context
 from remit.core.errors import Failed, Misused, OutOfTime, Unavailable
@@ -93,6 +93,11 @@ class GeneratedFiles:
     def faults(self) -> dict[str, Fault]:
         return {path: fault for path, fault in self.parsed.items() if fault is not None}
 
+    @property
+    def surely_broken(self) -> list[str]:
+        """By parsers that cannot lag behind the language; a grammar may be older than the code."""
+        return [path for path in self.faults if language_of(path, text := self.files[path]) in OWN_PARSERS or not text.strip()]
+
 
 async def compose(models: TextModel, ctx: Context, prompt: str) -> GeneratedFiles:
     """Raises `Unavailable` if no model answers, and `Failed` if its answer is unusable."""
@@ -173,8 +178,8 @@ async def generate_files(ctx: Context, models: TextModel, specification: str, fi
     taken = await off_loop(lambda: [path for path in composed.files if not overwrite and os.path.lexists(ctx.workspace / path)])
     written, errors = await _write(ctx, {path: text for path, text in composed.files.items() if path not in taken}, composed.by)
     kept = await off_loop(lambda: _keep(ctx, {path: text for path, text in composed.files.items() if path not in written}, composed.by))
-    for path, fault in list(composed.faults.items())[:1]:
-        message = f"{path} does not parse, also after one repair: {fault}."
+    for path in composed.surely_broken[:1]:
+        message = f"{path} does not parse, also after one repair: {composed.faults[path]}."
         errors.append(error_dict("validation", "VALIDATION_FAILED", message, "Fix it by hand, or ask for less at once."))
     if taken:
         message = f"{list_some(taken, 5)} already there: not replaced."

@@ -1,4 +1,4 @@
-"""Whether a file parses: Python, JSON, TOML and YAML, by the parsers of Python's libraries.
+"""Whether a file parses: Python, JSON, TOML and YAML by their own parsers, other languages by their tree-sitter grammar.
 
 Hostile text can make a parser run for hours or crash, so files are parsed in a separate process, which is killed when its time is up.
 A file that it did not reach counts as not tried."""
@@ -23,8 +23,13 @@ MAX_SECONDS = 15
 MAX_MEMORY_BYTES = 4 << 30
 MAX_CHARACTERS = 1_000_000
 """Of one file."""
+_SPELLED = {"C++": "cpp", "C#": "csharp", "Vue": "html", "Svelte": "html"}
+"""Languages with another name than in `core.languages`, ignoring case."""
+_GRAMMARS = {name.lower(): name for name in ("JavaScript", "TypeScript", "TSX", "Go", "Rust", "Java")}
+"""C and C++ are omitted: without their preprocessor, correct files have errors."""
 EMPTY = "the file is empty"
-PARSED = frozenset({"python", "json", "toml", "yaml"})
+OWN_PARSERS = frozenset({"python", "json", "toml", "yaml"})
+"""Parsers that are never older than the language."""
 _COMMENTED_JSON = ("tsconfig", "jsconfig", ".eslintrc", "devcontainer", "launch.json", "extensions.json", "settings.json")
 _MAY_BE_EMPTY = ("__init__.py", "py.typed", ".gitkeep", ".keep", ".nojekyll")
 _PLACE = re.compile(r" \(at line (\d{1,8}),.*")
@@ -46,7 +51,8 @@ class Fault:
 def language_of(path: str, text: str = "") -> str:
     """Empty where it is unknown."""
     stem, dot, ending = path.rpartition("/")[2].rpartition(".")
-    known = BY_EXTENSION.get(f".{ending.lower()}", "").lower() if dot and stem else ""
+    language = BY_EXTENSION.get(f".{ending.lower()}", "") if dot and stem else ""
+    known = _SPELLED.get(language, language.lower())
     if not known and text.startswith("#!"):
         first = text[:120].partition("\n")[0]
         return next((name for word, name in (("python", "python"), ("node", "javascript"), ("sh", "shell")) if word in first), "")
@@ -59,7 +65,17 @@ def _has_parser(path: str, text: str) -> bool:
         return not name.startswith(_COMMENTED_JSON)
     if language == "yaml":
         return "{{" not in text and "{%" not in text  # a template
-    return not text.strip() or language in PARSED
+    return not text.strip() or language in OWN_PARSERS or (language in _GRAMMARS and _parser(language) is not None)
+
+
+def _parser(language: str) -> Any:
+    """None where the grammar is not installed."""
+    from remit.builtin.coder.analysis.grammars import load  # imported here: agents are listed without it
+
+    try:
+        return load(_GRAMMARS[language])[0]
+    except ImportError:
+        return None
 
 
 def find_fault(path: str, text: str) -> Fault | None:
@@ -81,11 +97,23 @@ def find_fault(path: str, text: str) -> Fault | None:
 
                 for _ in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
                     pass
+            case language if language in _GRAMMARS:
+                return _grammar_fault(language, text)
     except Exception as error:  # noqa: BLE001 - a parser raises anything for untrusted text
         mark, place = getattr(error, "problem_mark", None), _PLACE.search(str(error))
         line = getattr(error, "lineno", None) or (mark.line + 1 if mark else int(place[1]) if place else 1)
         said = getattr(error, "msg", None) or getattr(error, "problem", None) or _PLACE.sub("", str(error))
         return Fault(line, str(said)[:200] or "it cannot be parsed")
+    return None
+
+
+def _grammar_fault(language: str, text: str) -> Fault | None:
+    stack = [_parser(language).parse(text.encode("utf-8", "replace")).root_node]
+    while stack:  # no recursion: hostile files are deeply nested
+        node = stack.pop()
+        if node.type == "ERROR" or node.is_missing:
+            return Fault(node.start_point[0] + 1, f"it does not parse as {language}")
+        stack.extend(child for child in reversed(node.children) if child.has_error or child.is_missing)
     return None
 
 

@@ -61,39 +61,36 @@ class _ContextFilter(logging.Filter):
 
 
 class _Formatter(logging.Formatter):
+    """Lines as JSON or text, without secrets."""
+
     converter = staticmethod(time.gmtime)
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
 
-    def parts(self, record: logging.LogRecord) -> tuple[str, dict[str, Any], str]:
-        """Message, fields and traceback, without secrets."""
+    def __init__(self, *, is_json: bool) -> None:
+        super().__init__()
+        self._is_json = is_json
+
+    def format(self, record: logging.LogRecord) -> str:
         found: dict[str, Any] = getattr(record, "remit_fields", {})
         fields = {
             name: redact_text(value) if isinstance(value, str) and name not in _OWN_FIELDS else value for name, value in found.items()
         }
-        trace = redact_text(self.formatException(record.exc_info))[-MAX_CHARACTERS:] if record.exc_info else ""
-        return redact_text(record.getMessage())[:MAX_CHARACTERS], fields, trace
-
-
-class JsonFormatter(_Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        message, fields, trace = self.parts(record)
-        line = {"time": self.formatTime(record), "level": record.levelname.lower(), "logger": record.name, "message": message, **fields}
-        return json.dumps({**line, "exception": trace} if trace else line, default=str)
-
-
-class TextFormatter(_Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        message, fields, trace = self.parts(record)
+        message, trace = redact_text(record.getMessage())[:MAX_CHARACTERS], ""
+        if record.exc_info:
+            trace = redact_text(self.formatException(record.exc_info))[-MAX_CHARACTERS:]
+        if self._is_json:
+            line = {"time": self.formatTime(record), "level": record.levelname.lower(), "logger": record.name, "message": message, **fields}
+            return json.dumps({**line, "exception": trace} if trace else line, default=str)
         shown = " ".join(f"{name}={_escape_text(str(value))}" for name, value in fields.items())
-        line = f"{self.formatTime(record)} {record.levelname:<7} {_escape_text(message)}" + (f"  [{shown}]" if shown else "")
-        return line + "".join(f"\n    {_escape_text(part)}" for part in trace.splitlines())
+        text = f"{self.formatTime(record)} {record.levelname:<7} {_escape_text(message)}" + (f"  [{shown}]" if shown else "")
+        return text + "".join(f"\n    {_escape_text(part)}" for part in trace.splitlines())
 
 
 def set_up_logs(style: str = "text", *, level: int = logging.INFO, stream: TextIO | None = None) -> Callable[[], None]:
     """Log to `stream` (default stderr) until the returned function is called."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
-    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
+    handler.setFormatter(_Formatter(is_json=style == "json"))
     handler.addFilter(_ContextFilter())
     before = []
     for name in LOGGERS:

@@ -106,18 +106,16 @@ class Traces:
             attributes[Attribute.PROVIDER] = "a2a" if spec.kind == "a2a" else "remit"
         is_served = delegation.lineage.parent_id is None and bool(event.door)
         span = Span.TOOL if event.operation else Span.AGENT
-        self._put(
-            self._span(
-                f"{span} {delegation.agent}",
-                here,
-                parent_span_of(delegation),
-                {Attribute.OPERATION: str(span), **_named(span, delegation), **attributes},
-                begin=delegation.created_at,
-                end=event.at,
-                status=self._status(event),
-                step_times=event.step_times,
-                kind=api.SpanKind.CLIENT if is_remote else api.SpanKind.SERVER if is_served else api.SpanKind.INTERNAL,
-            )
+        self._export(
+            f"{span} {delegation.agent}",
+            here,
+            parent_span_of(delegation),
+            {Attribute.OPERATION: str(span), **_named(span, delegation), **attributes},
+            begin=delegation.created_at,
+            end=event.at,
+            status=self._status(event),
+            step_times=event.step_times,
+            kind=api.SpanKind.CLIENT if is_remote else api.SpanKind.SERVER if is_served else api.SpanKind.INTERNAL,
         )
 
     def _attributes(self, delegation: Delegation, event: LifecycleEvent) -> dict[str, Any]:
@@ -185,13 +183,10 @@ class Traces:
         status = Status(StatusCode.ERROR, call.error) if call.error else Status(StatusCode.OK)
         here = above._replace(span_id=os.urandom(8).hex())
         named = {str(name): value for name, value in attributes.items()}
-        self._put(
-            self._span(
-                f"{Span.CHAT} {call.model}", here, above, named, begin=now - call.seconds, end=now, status=status, kind=api.SpanKind.CLIENT
-            )
-        )
+        kind = api.SpanKind.CLIENT
+        self._export(f"{Span.CHAT} {call.model}", here, above, named, begin=now - call.seconds, end=now, status=status, kind=kind)
 
-    def _span(
+    def _export(
         self,
         name: str,
         here: Traceparent,
@@ -203,8 +198,8 @@ class Traces:
         status: Status,
         step_times: tuple[float, ...] = (),
         kind: api.SpanKind = api.SpanKind.INTERNAL,
-    ) -> ReadableSpan:
-        return ReadableSpan(
+    ) -> None:
+        span = ReadableSpan(
             name=_sound(name)[:NAME_CHARACTERS],
             context=span_context(here),
             parent=None if above is None else span_context(above, is_remote=True),
@@ -217,6 +212,7 @@ class Traces:
             end_time=_nanoseconds(max(begin, end)),  # the clock was set back
             instrumentation_scope=self._scope,
         )
+        self._put(span)
 
 
 def span_context(of: Traceparent, *, is_remote: bool = False) -> api.SpanContext:

@@ -28,16 +28,16 @@ from a2a.types import (
 from a2a.utils import errors as sdk_errors
 from starlette.requests import ClientDisconnect
 
-from remit.agents.proto.metadata import EXTENSION, CallerPosition
-from remit.agents.proto.values import struct_of, text_of
 from remit.core.agents import AgentSpec
 from remit.core.delegate_requests import DelegateError, parts_of, signature
 from remit.core.errors import Refused, RemitError
 from remit.core.ids import TRACEPARENT_HEADER as TRACEPARENT
+from remit.core.request_metadata import EXTENSION, CallerPosition
 from remit.server.a2a.messages import MODES
 from remit.server.http.handlers import while_connected
 from remit.server.service import HOLD, PRINCIPAL, Call, status_of
 from remit.server.tokens import Principal
+from remit.system.protobuf_values import struct_of, text_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -26,8 +26,6 @@ from a2a.types import (
 )
 from a2a.utils.errors import ContentTypeNotSupportedError
 
-from remit.agents.proto.metadata import EXTENSION, CallerPosition, read_position
-from remit.agents.proto.values import dict_of, json_of, struct_of, text_of, value_of
 from remit.core import result as ours
 from remit.core.agents import ASSISTANT, AgentSpec, is_built_in
 from remit.core.deadline import iso
@@ -36,8 +34,10 @@ from remit.core.delegate_results import Chunk, ChunkType, chunk_of
 from remit.core.errors import Misused
 from remit.core.events import Event, EventKind
 from remit.core.record import Record
+from remit.core.request_metadata import EXTENSION, CallerPosition, read_position
 from remit.core.states import State
 from remit.core.text import list_some
+from remit.system.protobuf_values import dict_of, json_of, struct_of, text_of, value_of
 
 TAKEN = (*(name for name in ARGUMENTS if name != "resume"), "budget")
 """Keys of a data part. Without `key` and `resume`, which the ids of the message express, and `accept`: callers cannot run commands here."""

@@ -18,12 +18,12 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from remit.agents.proto.metadata import ADVICE, CODE, DETAILS, TRACEPARENT
-from remit.agents.proto.values import text_of
 from remit.core.delegate_requests import encodable, json_bytes
 from remit.core.errors import Misused, RemitError
+from remit.core.request_metadata import ADVICE, CODE, DETAILS, TRACEPARENT
 from remit.server.authenticator import HEADER, Authenticator, Credentials
 from remit.server.service import Call, status_of
+from remit.system.protobuf_values import text_of
 
 log = logging.getLogger("remit.grpc")
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
-from remit.agents.proto.values import dict_of, nanoseconds, seconds
 from remit.core.agents import ASSISTANT, BUILTIN_TARGETS, ROLES, AgentSpec, WorkspaceKind, agent_name
 from remit.core.delegate_requests import parts_of
 from remit.core.delegation import ROOT_CALLER
@@ -31,6 +30,7 @@ from remit.server.grpc.auth_interceptor import current_call
 from remit.server.grpc.remote_agents import Instance, RemoteAgent, handle_message
 from remit.server.service import Service
 from remit.server.tokens import Permission, Principal
+from remit.system.protobuf_values import dict_of, nanoseconds, seconds
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:

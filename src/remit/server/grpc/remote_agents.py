@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.proto.v1 import tasks_pb2 as pb
-from remit.agents.proto.values import json_of, nanoseconds, struct_of
 from remit.agents.remote import check_by_schema
 from remit.agents.remote_context import ContextService
 from remit.core.agents import AgentSpec
@@ -23,6 +22,7 @@ from remit.core.jsonable import clean_text
 from remit.runtime.deps import CURRENT
 from remit.runtime.receive import read_answer
 from remit.system.artifact_files import FILE_CLOCK_LAG_SECONDS
+from remit.system.protobuf_values import json_of, nanoseconds, struct_of
 
 if TYPE_CHECKING:
     from remit.runtime.local_context import LocalRun

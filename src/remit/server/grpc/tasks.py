@@ -10,7 +10,6 @@ from typing import Any
 
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
-from remit.agents.proto.values import dict_of, nanoseconds, seconds, struct_of, text_of, value_of
 from remit.core.context import Handle
 from remit.core.delegate_requests import parts_of
 from remit.core.delegate_results import Chunk, ChunkType, DelegateResult, TaskError, TaskMetadata, TaskState, result_of, result_of_record
@@ -22,6 +21,7 @@ from remit.core.states import Priority, State
 from remit.runtime.engine import LiveHandle
 from remit.server.grpc.auth_interceptor import Context, current_call, hold
 from remit.server.service import LONGEST_SESSION, MOST_ON_PAGE, RECORDED, Call, Service, summary_of
+from remit.system.protobuf_values import dict_of, nanoseconds, seconds, struct_of, text_of, value_of
 
 _NUMBERS: Mapping[TaskState, Any] = {state: pb.TaskState.Value(f"TASK_STATE_{state}") for state in TaskState}
 

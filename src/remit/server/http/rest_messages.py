@@ -12,10 +12,10 @@ from typing import Any
 from pydantic_core import from_json
 from starlette.requests import Request
 
-from remit.agents.proto.metadata import TRACEPARENT
 from remit.core.delegate_requests import DelegateError, encodable, json_bytes
 from remit.core.errors import Refused, RemitError
 from remit.core.jsonable import check_size
+from remit.core.request_metadata import TRACEPARENT
 from remit.server.http.models import Model, validated
 from remit.server.service import PRINCIPAL, Call, status_of
 from remit.system.threads import off_loop

@@ -13,7 +13,7 @@ import asyncio
 import json
 import socket
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -136,18 +136,16 @@ _EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-cont
 _DIALECTS: dict[str, Dialect] = {"/messages": Anthropic(), "/chat/completions": ChatCompletions(), "/responses": Responses()}
 _GOOGLE = Google()
 _MESSAGES = {401: "invalid x-api-key", 429: "rate limit exceeded", 500: "internal server error", 529: "overloaded"}
-_UNTITLED = Say("Untitled")
 
 
 class ScriptedModels:
     """A script is a list of turns, played once per conversation; a dict of such lists, by words in the prompt; or a function from a request
-    to a turn. `aside` answers side requests of coding agents, such as a title."""
+    to a turn."""
 
-    def __init__(self, script: Script, *, port: int = 0, aside: Turn = _UNTITLED, models: Sequence[str] = ("scripted",)) -> None:
-        self._player, self._port, self._aside, self._names = Player(script), port, aside, tuple(models)
+    def __init__(self, script: Script, *, port: int = 0, models: Sequence[str] = ("scripted",)) -> None:
+        self._player, self._port, self._names = Player(script), port, tuple(models)
         self.requests: list[ModelRequest] = []
-        """Requests in order; without asides."""
-        self.asides: list[ModelRequest] = []
+        """Requests in order; without those for a title or a quota, which coding agents make beside the work."""
         self.faults: list[str] = []
         """Mismatches between script and requests; the client got a 400 with the same text."""
         self._server: asyncio.Server | None = None
@@ -176,14 +174,13 @@ class ScriptedModels:
             client.cancel()
         await asyncio.gather(*self._clients, return_exceptions=True)
 
-    async def wait_asked(self, count: int = 1, *, where: Callable[[ModelRequest], bool] = lambda _: True, timeout: float = 30.0) -> None:
-        """Wait for this many requests (that match `where`). Raises `TimeoutError` with the number received."""
+    async def wait_asked(self, count: int = 1, *, timeout: float = 30.0) -> None:
+        """Wait for this many requests. Raises `TimeoutError` with the number received."""
         try:
             async with asyncio.timeout(timeout), self._news:
-                await self._news.wait_for(lambda: sum(map(where, self.requests)) >= count)
+                await self._news.wait_for(lambda: len(self.requests) >= count)
         except TimeoutError:
-            came = sum(map(where, self.requests))
-            raise TimeoutError(f"{came} of {count} requests came in {timeout:g} s, of {len(self.requests)} in all.") from None
+            raise TimeoutError(f"{len(self.requests)} of {count} requests came in {timeout:g} s.") from None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task, connection = asyncio.current_task(), Connection(reader, writer)
@@ -244,10 +241,9 @@ class ScriptedModels:
 
     async def _taken(self, request: ModelRequest) -> tuple[ModelRequest, Turn]:
         """The recorded request, and its answer."""
-        request = replace(request, number=len(self.requests) + len(self.asides) + 1)
+        request = replace(request, number=len(self.requests) + 1)
         if request.is_aside:
-            self.asides.append(request)
-            return request, self._aside
+            return request, Say("Untitled")
         request = replace(request, turn=self._player.place(request))
         self.requests.append(request)
         async with self._news:

@@ -1,7 +1,7 @@
 """Facts about files: symbols, imports, size, complexity and entry points.
 
 A language with a grammar is parsed by tree-sitter, others by lizard. Complexity is McCabe's: one plus the number of decisions. Parsers run
-in a forked process, because a hostile file can crash or hang a C parser."""
+in forked processes (`ParserPool`), because a hostile file can crash or hang a C parser."""
 
 import importlib
 import json
@@ -12,7 +12,8 @@ import resource
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,11 +22,13 @@ from remit.builtin.coder.source_files import SourceFile, language_of, read_bytes
 from remit.system.beneath import Root
 
 NAME_CHARACTERS = 200
+IMPORT_CHARACTERS = 4_000
+"""A Rust `use` can name many modules."""
 FUNCTIONS = frozenset({"function", "method"})
-_TYPES = frozenset({"class", "interface", "enum"})
+_TYPES = frozenset({"class", "struct", "interface", "enum", "trait", "scope"})
 _BLANK = re.compile(rb"^[ \t\r\f\v]*$", re.MULTILINE)
 _SPACE = re.compile(r"\s+")
-_PARTS = frozenset({"name", "what", "word"})
+_PARTS = frozenset({"name", "receiver", "what", "word"})
 """Captures inside another one."""
 Facts = dict[str, Any]
 
@@ -62,11 +65,13 @@ def _parse(source: bytes, language: str, path: str) -> Facts:
         for capture in captures.keys() - _PARTS:
             node = captures[capture][0]
             key = (node.start_byte, -node.end_byte, capture.partition(".")[0])
-            spans[key] = (capture, captures)
+            if key not in spans or spans[key][0] == "def.type":  # a more exact kind replaces it
+                spans[key] = (capture, captures)
         if "what" in captures:
             names.setdefault(captures["import"][0].start_byte, []).append(_text(captures["what"][0]))
     symbols, imports, loose = _sweep(spans, names)
-    entries = [[_row(captures["entry"][0]), 'if __name__ == "__main__"'] for capture, captures in spans.values() if capture == "entry"]
+    what = 'if __name__ == "__main__"' if language == "Python" else "function main"
+    entries = [[_row(captures["entry"][0]), what] for capture, captures in spans.values() if capture == "entry"]
     if source.startswith(b"#!"):
         entries.append([1, source.split(b"\n", 1)[0][:80].decode("utf-8", "replace")])
     return {
@@ -96,15 +101,21 @@ def _sweep(spans: dict[tuple[int, int, str], Any], names: dict[int, list[str]]) 
             stack.append(top._replace(end=-end, is_lazy=True))
         elif kind == "import":
             node = captures["import"][0]
-            imports.append([_text(node).strip("\"'`"), names.get(start, []), _row(node), top.is_lazy])
-        elif kind == "def":
+            imports.append([_text(node, IMPORT_CHARACTERS).strip("\"'`"), names.get(start, []), _row(node), top.is_lazy])
+        elif kind in ("def", "scope"):
             stack.append(_define(capture.removeprefix("def."), captures, top, -end, symbols))
     return symbols, imports, loose
 
 
 def _define(kind: str, captures: dict[str, list[Any]], top: _Scope, end: int, symbols: list[dict[str, Any]]) -> _Scope:
     name, parent = _text(captures["name"][0]), top.parent
-    if kind == "function" and top.kind in _TYPES:
+    if kind == "scope":
+        return top._replace(end=end, parent=name, kind=kind)
+    if "receiver" in captures:
+        parent = _text(captures["receiver"][0]).lstrip("*").partition("[")[0]
+    elif "::" in name and kind == "function":
+        parent, _, name = name.rpartition("::")
+    if kind == "function" and parent and (parent != top.parent or top.kind in _TYPES):
         kind = "method"
     node = next(nodes[0] for capture, nodes in captures.items() if capture.startswith("def."))
     symbol = {"kind": kind, "name": name, "line": _row(node), "endLine": node.end_point[0] + 1, "parent": parent}
@@ -116,8 +127,8 @@ def _define(kind: str, captures: dict[str, list[Any]], top: _Scope, end: int, sy
     return _Scope(end, whole, kind, symbol, is_lazy=True)
 
 
-def _text(node: Any) -> str:
-    return _SPACE.sub(" ", (node.text or b"")[: NAME_CHARACTERS * 4].decode("utf-8", "replace")).strip()[:NAME_CHARACTERS]
+def _text(node: Any, at_most: int = NAME_CHARACTERS) -> str:
+    return _SPACE.sub(" ", (node.text or b"")[: at_most * 4].decode("utf-8", "replace")).strip()[:at_most]
 
 
 def _row(node: Any) -> int:
@@ -126,11 +137,17 @@ def _row(node: Any) -> int:
 
 def _count(lizard: Any, source: bytes, path: str) -> Facts:
     found = lizard.analyze_file.analyze_source_code(path, source.decode("utf-8", "replace"))
-    symbols = []
-    for one in found.function_list:
-        parent, _, name = _SPACE.sub(" ", one.name)[:NAME_CHARACTERS].rpartition("::")
-        place = {"line": one.start_line, "endLine": one.end_line, "parent": parent}
-        symbols.append({"kind": "function", "name": name, **place, "complexity": one.cyclomatic_complexity})
+    symbols = [
+        {
+            "kind": "function",
+            "name": _SPACE.sub(" ", one.name)[:NAME_CHARACTERS],
+            "line": one.start_line,
+            "endLine": one.end_line,
+            "parent": "",
+            "complexity": one.cyclomatic_complexity,
+        }
+        for one in found.function_list
+    ]
     return {"complexity": sum(one["complexity"] for one in symbols), "symbols": symbols}
 
 
@@ -138,6 +155,9 @@ def _count(lizard: Any, source: bytes, path: str) -> Facts:
 
 FILE_SECONDS = 10.0
 MEMORY_BYTES = 4 << 30
+_FILES_PER_WORKER = 150
+"""For fewer files, another process costs more than it saves."""
+_MAX_WORKERS = 16
 _MAX_DESCRIPTORS = 65_536
 
 
@@ -156,46 +176,73 @@ def read_file(root: Root, file: SourceFile) -> Facts:
         return {"trouble": f"the parser failed: {type(error).__name__}"}
 
 
-def parse_files(workspace: Path, files: Sequence[SourceFile], is_over: Callable[[], bool]) -> Iterator[tuple[SourceFile, Facts]]:
-    """Yield facts until all files are read or `is_over`. A parser that dies, or takes too long for a file, loses that file alone."""
-    fork = multiprocessing.get_context("fork")
-    left = deque(files)
-    while left and not is_over():
+class ParserPool:
+    """Parses files in forked processes. One that dies, or takes too long for a file, loses that file and is replaced."""
+
+    def __init__(self, workspace: Path, files: Sequence[SourceFile]) -> None:
+        self._workspace = workspace
+        self._files = files
+        self._workers: dict[Connection, tuple[ForkProcess, deque[SourceFile]]] = {}
+        """Each with the files that it has not answered yet."""
+
+    def run(self, is_over: Callable[[], bool]) -> Iterator[tuple[SourceFile, Facts]]:
+        """Yield facts until all files are read or `is_over`. No process is left at the end."""
+        count = max(1, min(len(os.sched_getaffinity(0)), _MAX_WORKERS, len(self._files) // _FILES_PER_WORKER))
+        try:
+            for number in range(count):
+                self._start(deque(self._files[number::count]))
+            while self._workers and not is_over():
+                for connection in wait(list(self._workers), timeout=0.5):
+                    assert isinstance(connection, Connection)
+                    yield self._receive(connection)
+        finally:
+            for connection in list(self._workers):
+                self._stop(connection)
+
+    def _start(self, files: deque[SourceFile]) -> None:
+        if not files:
+            return
+        fork = multiprocessing.get_context("fork")
         ours, theirs = fork.Pipe(duplex=False)
-        process = fork.Process(target=_parse_each, args=(workspace, theirs, left), daemon=True)
+        process = fork.Process(target=self._work, args=(theirs, files), daemon=True)
         process.start()
         theirs.close()
-        fault = False
+        self._workers[ours] = process, files
+
+    def _receive(self, connection: Connection) -> tuple[SourceFile, Facts]:
+        _, files = self._workers[connection]
+        file = files.popleft()
         try:
-            while left and not fault and not is_over():
-                if not ours.poll(0.5):
-                    continue
-                try:
-                    facts: Facts = json.loads(ours.recv_bytes())
-                except (EOFError, OSError, ValueError, RecursionError):
-                    process.join(1.0)
-                    is_slow, fault = process.exitcode == -signal.SIGALRM, True
-                    facts = {"trouble": f"the parser {f'took longer than {FILE_SECONDS:g} s' if is_slow else 'crashed'}"}
-                yield left.popleft(), facts
-        finally:
-            ours.close()
-            process.kill()
-            process.join()
+            facts: Facts = json.loads(connection.recv_bytes())
+        except (EOFError, OSError, ValueError, RecursionError):
+            is_slow = self._stop(connection) == -signal.SIGALRM
+            self._start(files)
+            return file, {"trouble": f"the parser {f'took longer than {FILE_SECONDS:g} s' if is_slow else 'crashed'}"}
+        if not files:
+            self._stop(connection)
+        return file, facts
 
+    def _stop(self, connection: Connection) -> int | None:
+        """Its exit code. A worker that still runs is killed."""
+        process, _ = self._workers.pop(connection)
+        connection.close()
+        process.kill()
+        process.join()
+        return process.exitcode
 
-def _parse_each(workspace: Path, connection: Connection, files: Iterable[SourceFile]) -> None:
-    """In the child: SIGALRM ends it when a file takes too long."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.closerange(3, connection.fileno())  # left open here, they would keep others waiting for the parent's end
-    os.closerange(connection.fileno() + 1, _MAX_DESCRIPTORS)
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard), hard))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with Root(workspace) as root:
-        for file in files:
-            signal.setitimer(signal.ITIMER_REAL, FILE_SECONDS)
-            text = json.dumps(read_file(root, file), separators=(",", ":"))
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            connection.send_bytes(text.encode())
+    def _work(self, connection: Connection, files: Iterable[SourceFile]) -> None:
+        """In the child: SIGALRM ends it when a file takes too long."""
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        os.closerange(3, connection.fileno())  # left open here, they would keep others waiting for the parent's end
+        os.closerange(connection.fileno() + 1, _MAX_DESCRIPTORS)
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard), hard))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with Root(self._workspace) as root:
+            for file in files:
+                signal.setitimer(signal.ITIMER_REAL, FILE_SECONDS)
+                text = json.dumps(read_file(root, file), separators=(",", ":"))
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                connection.send_bytes(text.encode())

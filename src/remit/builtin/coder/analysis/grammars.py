@@ -1,7 +1,8 @@
 """The languages that are parsed: the wheel that brings the grammar, and one tree-sitter query for each.
 
-Captures that `file_facts` understands: `def.KIND` with `name`; `import` with `what`; `lazy` (an import inside does not run with the
-module); `decision`; `entry`. Of other languages lizard finds the functions.
+Captures that `file_facts` understands: `def.KIND` and `scope` (a parent that is not itself a symbol) with `name` and `receiver`; `import`
+with `what`; `lazy` (an import inside does not run with the module); `decision`; `entry`. To add a language, add an entry to `GRAMMARS` and
+to `core.languages`.
 """
 
 import importlib
@@ -13,8 +14,8 @@ from typing import Any, NamedTuple
 class Grammar(NamedTuple):
     module: str
     query: str
-    family: str
-    """How imports are resolved to files (see `imports`)."""
+    family: str = ""
+    """How imports are resolved to files (see `imports`); empty: they are only listed."""
     function: str = "language"
 
 
@@ -60,11 +61,85 @@ _TYPESCRIPT = """
 (import_statement "type" source: (string) @import) @lazy
 (import_require_clause source: (string) @import)
 """
+_GO = """
+(function_declaration name: (identifier) @name) @def.function
+(method_declaration receiver: (parameter_list (parameter_declaration type: (_) @receiver)) name: (field_identifier) @name) @def.method
+(type_spec name: (type_identifier) @name type: (struct_type)) @def.struct
+(type_spec name: (type_identifier) @name type: (interface_type)) @def.interface
+(type_spec name: (type_identifier) @name) @def.type
+(type_alias name: (type_identifier) @name) @def.type
+(import_spec path: (_) @import)
+[(if_statement) (for_statement)] @decision
+[(expression_case) (type_case) (communication_case)] @decision
+(binary_expression operator: ["&&" "||"]) @decision
+((function_declaration name: (identifier) @word) @entry (#eq? @word "main"))
+"""
+_RUST = """
+(function_item name: (identifier) @name) @def.function
+(struct_item name: (type_identifier) @name) @def.struct
+(enum_item name: (type_identifier) @name) @def.enum
+(union_item name: (type_identifier) @name) @def.struct
+(trait_item name: (type_identifier) @name) @def.trait
+(type_item name: (type_identifier) @name) @def.type
+(mod_item name: (identifier) @name body: (_)) @def.module
+(macro_definition name: (identifier) @name) @def.macro
+(impl_item type: (_) @name) @scope
+(use_declaration argument: (_) @import)
+(mod_item name: (identifier) @import !body) @lazy
+(extern_crate_declaration name: (identifier) @import)
+[(if_expression) (while_expression) (for_expression)] @decision
+(match_arm pattern: (match_pattern (_))) @decision
+(binary_expression operator: ["&&" "||"]) @decision
+(source_file ((function_item name: (identifier) @word) @entry (#eq? @word "main")))
+"""
+_JAVA = """
+(class_declaration name: (identifier) @name) @def.class
+(record_declaration name: (identifier) @name) @def.class
+(interface_declaration name: (identifier) @name) @def.interface
+(annotation_type_declaration name: (identifier) @name) @def.interface
+(enum_declaration name: (identifier) @name) @def.enum
+(method_declaration name: (identifier) @name) @def.method
+(constructor_declaration name: (identifier) @name) @def.method
+(compact_constructor_declaration name: (identifier) @name) @def.method
+(import_declaration [(scoped_identifier) (identifier)] @import)
+[(if_statement) (for_statement) (enhanced_for_statement) (while_statement) (do_statement)] @decision
+[(catch_clause) (ternary_expression)] @decision
+(switch_label . (_)) @decision
+(binary_expression operator: ["&&" "||"]) @decision
+((method_declaration name: (identifier) @word) @entry (#eq? @word "main"))
+"""
+_C = """
+(function_definition declarator: (function_declarator declarator: (_) @name)) @def.function
+(function_definition declarator: (pointer_declarator declarator: (function_declarator declarator: (_) @name))) @def.function
+(struct_specifier name: (_) @name body: (_)) @def.struct
+(union_specifier name: (_) @name body: (_)) @def.struct
+(enum_specifier name: (_) @name body: (_)) @def.enum
+(type_definition declarator: (type_identifier) @name) @def.type
+(preproc_function_def name: (identifier) @name) @def.macro
+(preproc_include path: [(string_literal) (system_lib_string)] @import)
+[(if_statement) (for_statement) (while_statement) (do_statement)] @decision
+(conditional_expression) @decision
+(case_statement value: (_)) @decision
+(binary_expression operator: ["&&" "||"]) @decision
+((function_definition declarator: (function_declarator declarator: (identifier) @word)) @entry (#eq? @word "main"))
+"""
+_CPP = """
+(function_definition declarator: (reference_declarator (function_declarator declarator: (_) @name))) @def.function
+(class_specifier name: (_) @name body: (_)) @def.class
+(namespace_definition name: (_) @name) @def.module
+(for_range_loop) @decision
+(catch_clause) @decision
+"""
 GRAMMARS = {
     "Python": Grammar("tree_sitter_python", _PYTHON, "python"),
     "JavaScript": Grammar("tree_sitter_javascript", _SCRIPT + _JAVASCRIPT, "script"),
     "TypeScript": Grammar("tree_sitter_typescript", _SCRIPT + _TYPESCRIPT, "script", "language_typescript"),
     "TSX": Grammar("tree_sitter_typescript", _SCRIPT + _TYPESCRIPT, "script", "language_tsx"),
+    "Go": Grammar("tree_sitter_go", _GO),
+    "Rust": Grammar("tree_sitter_rust", _RUST),
+    "Java": Grammar("tree_sitter_java", _JAVA),
+    "C": Grammar("tree_sitter_c", _C),
+    "C++": Grammar("tree_sitter_cpp", _C + _CPP),
 }
 TEST_FILE = re.compile(
     r"/(tests?|__tests__|spec|e2e|benches)/|/src/it/|/test_[^/]*$|/conftest\.py$|[._-](unit)?(tests?|spec)\.\w+$|(Tests?|TestCase|IT)\.java$"

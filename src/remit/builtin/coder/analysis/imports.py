@@ -36,7 +36,7 @@ class ImportGraph:
         for one in files:
             path = one["path"]
             resolve = self._python if families.get(path) == "python" else self._script
-            for imported in map(Import._make, one.get("imports", ())):
+            for imported in map(Import._make, one["imports"] if families.get(path) else ()):
                 for target in resolve(path, imported):
                     if target != path:
                         self.all[path][target] += 1

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from remit.builtin.coder.analysis.file_facts import FUNCTIONS, Facts, parse_files
+from remit.builtin.coder.analysis.file_facts import FUNCTIONS, Facts, ParserPool
 from remit.builtin.coder.analysis.grammars import GRAMMARS, load
 from remit.builtin.coder.analysis.imports import ImportGraph
 from remit.builtin.coder.analysis.report import import_chart, summary, write_report
@@ -92,13 +92,13 @@ def _parse(
 ) -> tuple[list[Facts], list[dict[str, str]], int]:
     """The facts of each file in the order of their paths, unreadable files, and how many were not reached."""
     for language in {one.kind for one in listing.files} & GRAMMARS.keys():
-        load(language)  # before the fork
+        load(language)  # before the fork, once for all workers
     if any(one.kind not in GRAMMARS for one in listing.files):
         importlib.import_module("lizard")
     files: list[Facts] = []
     unreadable: list[dict[str, str]] = []
     done, total = 0, len(listing.files)
-    for file, facts in parse_files(workspace, listing.files, is_over):
+    for file, facts in ParserPool(workspace, listing.files).run(is_over):
         done += 1
         if "skipped" in facts:
             listing.skipped[facts["skipped"]] += 1
@@ -159,7 +159,8 @@ def _find_untested(code: Sequence[Facts], tests: Sequence[Facts], graph: ImportG
         found = set(graph.all.get(queue.pop(), ())) - reached
         reached |= found
         queue += found
-    judged = (one for one in code if one["language"] in GRAMMARS and any(symbol["kind"] in FUNCTIONS for symbol in one["symbols"]))
+    resolved = (one for one in code if one["language"] in GRAMMARS and GRAMMARS[one["language"]].family)
+    judged = (one for one in resolved if any(symbol["kind"] in FUNCTIONS for symbol in one["symbols"]))
     return sorted((one for one in judged if one["path"] not in reached), key=lambda one: (-one["complexity"], one["path"]))
 
 

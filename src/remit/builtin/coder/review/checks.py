@@ -21,7 +21,7 @@ from remit.builtin.coder.analysis.grammars import TEST_FILE
 from remit.builtin.coder.review.change import TIME_WAS_UP, Change, ChangedFile
 from remit.builtin.coder.review.report import Finding, Review, Severity, sort_findings
 from remit.builtin.coder.source_files import FOREIGN, GENERATED_NAME
-from remit.builtin.coder.syntax import EMPTY, parse_files
+from remit.builtin.coder.syntax import EMPTY, OWN_PARSERS, parse_files
 from remit.core.protected_paths import Protection, protection_of
 from remit.core.redaction import REDACTED, redact_formats
 from remit.system.files import temporary_folder
@@ -185,7 +185,7 @@ class Checks:
                 yield _finding(file, Severity.HIGH if is_outside else Severity.LOW, "files", "link", message, "See where the link leads.")
 
     def syntax(self) -> Iterator[Finding]:
-        """Files that no longer parse."""
+        """Files that no longer parse. A grammar may be older than its language: in a new file, the finding has a lower severity."""
         files = {file.path: file for file in self._sources() if file.language != "python" or "ruff" not in self.tools}
         seconds = max(0.5, min(15.0, (self.stop_at - time.monotonic()) / 2))
         after = asyncio.run(parse_files({path: file.after or "" for path, file in files.items()}, seconds))
@@ -195,8 +195,10 @@ class Checks:
             if fault is None or fault.message == EMPTY or (file.before and before.get(path)):
                 continue
             line = fault.line if fault.line in file.added else None
+            is_mild = file.is_new or _is_test(path)
+            severity = Severity.HIGH if file.language in OWN_PARSERS else Severity.LOW if is_mild else Severity.MEDIUM
             message = f"The file does not parse: {fault.message} (line {fault.line})."
-            yield _finding(file, Severity.HIGH, "correctness", "syntax", message, "Fix it.", line)
+            yield _finding(file, severity, "correctness", "syntax", message, "Fix it.", line)
 
     def _sources(self) -> list[ChangedFile]:
         return [file for file in self.change.files if file.after and file.added and not _is_generated(file.path)]
