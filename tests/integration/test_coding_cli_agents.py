@@ -16,7 +16,7 @@ from model_harness import Models
 from recording_backend import ProcessHarness, process_harness_fixture
 
 from remit import AgentCrashed, Failed, Remit, Settings, Status, StopReason, Unavailable
-from remit.agents.coding.coding_agent import CodingAgent
+from remit.agents.coding.coding_agent import STARTED_AGAIN, CodingAgent
 from remit.agents.definition import definition_of
 from support.pace import allowed
 from support.witness import LoopWatch
@@ -203,3 +203,15 @@ async def test_flood_of_lines_delays_neither_event_loop_nor_deadline(tmp_path: P
     assert done.stop_reason is StopReason.DEADLINE
     assert time.monotonic() - started < allowed(6)
     assert loop.held < 2
+
+
+# ---- starts that fail on a shared database
+
+COLLIDED = [{"err": "Error: Unexpected error\n\nFailed query: CREATE TABLE `workspace`"}, {"exit": 1}]
+DONE = [{"type": "text", "sessionID": "o-1", "part": {"text": "Done."}}]
+
+
+async def test_start_that_fails_on_a_locked_database_is_repeated(harness: CodingHarness) -> None:
+    assert await harness.ask(COLLIDED, COLLIDED, DONE, kind="opencode") == "Done."
+    assert len(harness.calls()) == 3
+    assert str(harness.backend.notes).count(STARTED_AGAIN) == 2

@@ -18,14 +18,6 @@ def dig(folder: Path, levels: int) -> int:
     return place
 
 
-def make_deep(folder: Path, levels: int = 1500) -> Path:
-    """A file at the bottom of folders in `folder`."""
-    os.close(dig(folder, levels))
-    end = folder.joinpath(*["d"] * levels, "end")
-    end.write_text("end")
-    return end
-
-
 @contextmanager
 def removed_at_the_end(folder: Path) -> Iterator[None]:
     try:

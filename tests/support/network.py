@@ -12,9 +12,8 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import TypeVar
 
 CLONE_NEWNET = 0x40000000
@@ -101,13 +100,8 @@ class Network:
         subprocess.run(["ip", "netns", "del", self._switch], check=False, capture_output=True)
 
 
-@contextmanager
-def network(*hosts: str) -> Iterator[Network]:
-    made = Network(*hosts)
-    try:
-        yield made
-    finally:
-        made.close()
+def network(*hosts: str) -> "contextlib.closing[Network]":
+    return contextlib.closing(Network(*hosts))
 
 
 class Proxy:

@@ -1,6 +1,7 @@
 """Real servers that tests share: each starts when the first test of a process needs it, and ends with the last."""
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -16,9 +17,9 @@ def temporal() -> "Iterator[object]":
 @pytest.fixture(scope="session")
 def forks() -> "Iterator[object]":
     """Starts worker processes."""
-    from support.worker_processes import worker_forks
+    from support.worker_processes import WorkerForks
 
-    with worker_forks() as forks:
+    with closing(WorkerForks()) as forks:
         yield forks
 
 

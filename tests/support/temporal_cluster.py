@@ -3,8 +3,8 @@
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -152,10 +152,5 @@ def _overlap(spans: list[tuple[float, float]]) -> bool:
     return any(ended >= began for (_, ended), (began, _) in pairwise(spans))
 
 
-@contextmanager
-def cluster(root: Path, address: str, forks: WorkerForks, agents: str, **settings: Any) -> Iterator[Cluster]:
-    made = Cluster(root, address, forks, agents, **settings)
-    try:
-        yield made
-    finally:
-        made.close()
+def cluster(root: Path, address: str, forks: WorkerForks, agents: str, **settings: Any) -> closing[Cluster]:
+    return closing(Cluster(root, address, forks, agents, **settings))

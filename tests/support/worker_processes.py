@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -219,15 +219,6 @@ class WorkerForks:
         self._server.stdin.close()
         self._server.wait(timeout=30)
         self._folder.cleanup()
-
-
-@contextlib.contextmanager
-def worker_forks() -> Iterator[WorkerForks]:
-    forks = WorkerForks()
-    try:
-        yield forks
-    finally:
-        forks.close()
 
 
 async def _work(order: _Order) -> None:

@@ -7,6 +7,7 @@ python tests/tools/shape.py --list     also print what counts towards each
 import ast
 import asyncio
 import contextlib
+import graphlib
 import sys
 import tempfile
 from collections import Counter, defaultdict
@@ -161,49 +162,13 @@ def attributes_of(node: ast.ClassDef) -> set[str]:
 
 
 def import_cycles(modules: dict[str, Module]) -> Figure:
-    """Strongly connected groups of modules, lazy imports included. The package `remit` itself only names where its exports are."""
+    """Lazy imports included. The package `remit` itself only names where its exports are."""
     graph = {name: {target for target in module.imports if target != "remit"} for name, module in modules.items() if name != "remit"}
-    groups = [sorted(group) for group in strongly_connected(graph) if len(group) > 1]
-    return Figure("import cycles", len(groups), 0, tuple(", ".join(group) for group in groups))
-
-
-def strongly_connected(graph: dict[str, set[str]]) -> Iterator[set[str]]:
-    """Tarjan's algorithm without recursion."""
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    on_stack: set[str] = set()
-    for start in graph:
-        if start in index:
-            continue
-        work: list[tuple[str, Iterator[str]]] = [(start, iter(sorted(graph[start])))]
-        index[start] = low[start] = len(index)
-        stack.append(start)
-        on_stack.add(start)
-        while work:
-            node, rest = work[-1]
-            for target in rest:
-                if target not in index:
-                    index[target] = low[target] = len(index)
-                    stack.append(target)
-                    on_stack.add(target)
-                    work.append((target, iter(sorted(graph.get(target, ())))))
-                    break
-                if target in on_stack:
-                    low[node] = min(low[node], index[target])
-            else:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
-                if low[node] == index[node]:
-                    group = set()
-                    while True:
-                        member = stack.pop()
-                        on_stack.discard(member)
-                        group.add(member)
-                        if member == node:
-                            break
-                    yield group
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return Figure("import cycles", 1, 0, (" -> ".join(error.args[1]),))
+    return Figure("import cycles", 0, 0)
 
 
 class PathOfOneDelegation:

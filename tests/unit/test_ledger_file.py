@@ -1,15 +1,17 @@
-"""The file of the error ledger."""
+"""The error ledger: its file, and its writer on a thread."""
 
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remit import Clock, ErrorInfo
-from remit.runtime.error_ledger import Entry, ErrorLedger, ErrorOccurrence, Fix
+from remit.runtime.error_ledger import Entry, ErrorLedger, ErrorOccurrence, Fix, LedgerWriter
+from support.pace import allowed
 
 MOMENT = 1766743200.0  # 2025-12-26T10:00:00Z
 
@@ -43,17 +45,9 @@ def only(ledger: ErrorLedger) -> Entry:
 
 
 def test_file_has_the_documented_format(ledger: ErrorLedger) -> None:
-    ledger.note(
-        [
-            occurrence(
-                session_id="sess_1766743200_abc123",
-                root_id="sess_1766743200_abc123",
-                task_number=195,
-                path=("orchestrator", "digest"),
-                stack_trace="Traceback …",
-            )
-        ]
-    )
+    session = "sess_1766743200_abc123"
+    where: dict[str, Any] = {"task_number": 195, "path": ("orchestrator", "digest"), "stack_trace": "Traceback …"}
+    ledger.note([occurrence(session_id=session, root_id=session, **where)])
     document = json.loads(ledger.path.read_text())
     assert document["_schema_version"] == "1.0.0"
     assert document["_last_updated"] == "2025-12-26T10:00:00.000Z"
@@ -160,6 +154,7 @@ def test_file_is_bounded_and_keeps_the_latest_entries(tmp_path: Path, wall: Wall
 
 PROCESS = """
 import sys
+import time
 from pathlib import Path
 from remit.core.errors import ErrorInfo
 from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence
@@ -178,3 +173,41 @@ def test_concurrent_processes_lose_no_error(tmp_path: Path) -> None:
     counts = {e.context["agent"]: e.recurrence_count for e in ErrorLedger(path).entries()}
     assert counts == {"shared": 50, "own-a": 25, "own-b": 25}
     assert sorted(p.name for p in tmp_path.iterdir()) == ["errors.json", "errors.json.lock"]
+
+
+# ---- the writer
+
+
+def test_thousands_of_errors_are_counted_at_little_cost(ledger: ErrorLedger) -> None:
+    writer = LedgerWriter(ledger)
+    began = time.perf_counter()
+    for number in range(1_000):
+        writer.post(occurrence(f"Child {number} of sess_1766743200_abc123 broke"))
+    assert time.perf_counter() - began < allowed(2.0)
+    assert writer.close(20)
+    [entry] = ledger.entries()
+    assert entry.recurrence_count == 1_000
+
+
+def test_errors_are_kept_while_the_file_cannot_be_written(ledger: ErrorLedger) -> None:
+    ledger.path.mkdir(parents=True)  # a folder in place of the file
+    writer = LedgerWriter(ledger)
+    writer.post(occurrence())
+    assert not writer.flush(5)
+    assert "Cannot read" in writer.trouble
+    ledger.path.rmdir()
+    writer.post(occurrence())
+    assert writer.flush(5)
+    assert writer.trouble == ""
+    assert ledger.entries()[0].recurrence_count == 2
+    assert writer.close()
+
+
+def test_program_that_exits_without_closing_loses_no_error(ledger: ErrorLedger) -> None:
+    program = (
+        "import sys; from pathlib import Path; from remit.core.errors import ErrorInfo; from remit.runtime.error_ledger import *\n"
+        "error = ErrorInfo(type='execution', message='late', code='X', recoverable=False, recommendation='')\n"
+        "LedgerWriter(ErrorLedger(Path(sys.argv[1]))).post(ErrorOccurrence(error=error, agent='a'))\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(ledger.path)], check=True, timeout=30)
+    assert ledger.entries()[0].message == "late"

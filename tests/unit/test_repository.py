@@ -324,38 +324,25 @@ def dialect_in(text: str) -> list[str]:
 
 
 def test_unwanted_expressions_are_recognized() -> None:
-    assert dialect_in("Nothing. What is left is for whoever comes; the token is none, and x is no folder.") == [
-        ". What is",
-        "whoever",
-        "is none",
-        "is no folder",
-    ]
+    said = "Nothing. What is left is for whoever comes; the token is none, and x is no folder."
+    assert dialect_in(said) == [". What is", "whoever", "is none", "is no folder"]
     assert dialect_in("There is no agent x. None if there is none. It is no longer there. What is in README.md? `nobody`") == []
 
 
-def test_messages_and_docstrings_are_plain_english() -> None:
-    texts = [
-        (f"{path}:{node.lineno}", node.value)
-        for path, found in nodes().items()
-        for node in found
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip()
-    ]
-    faults = [f"{place}: {words}" for place, text in texts if (words := dialect_in(text))]
-    assert not faults, "\n".join(faults)
+def texts() -> Iterator[tuple[str, str]]:
+    """Messages, docstrings and comments of the sources, and the documents, each with its place."""
+    for path, found in nodes().items():
+        for node in found:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
+                yield f"{path}:{node.lineno}", node.value
+    for path, text in modules().items():
+        for token in tokenize.generate_tokens(io.StringIO(text).readline) if SUSPECT.search(text) else ():
+            if token.type == tokenize.COMMENT:
+                yield f"{path}:{token.start[0]}", token.string.lstrip("# ")
+    for pattern in DOCUMENTS:
+        yield from ((str(path.relative_to(ROOT)), path.read_text()) for path in sorted(ROOT.glob(pattern)))
 
 
-def test_comments_are_plain_english() -> None:
-    faults = [
-        f"{path}:{token.start[0]}: {words}"
-        for path, text in modules().items()
-        if SUSPECT.search(text)
-        for token in tokenize.generate_tokens(io.StringIO(text).readline)
-        if token.type == tokenize.COMMENT and (words := dialect_in(token.string.lstrip("# ")))
-    ]
-    assert not faults, "\n".join(faults)
-
-
-def test_documents_are_plain_english() -> None:
-    paths = [path for pattern in DOCUMENTS for path in sorted(ROOT.glob(pattern))]
-    faults = [f"{path.relative_to(ROOT)}: {words}" for path in paths if (words := dialect_in(path.read_text()))]
+def test_messages_docstrings_comments_and_documents_are_plain_english() -> None:
+    faults = [f"{place}: {words}" for place, text in texts() if (words := dialect_in(text))]
     assert not faults, "\n".join(faults)

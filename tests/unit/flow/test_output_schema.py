@@ -8,7 +8,6 @@ import pytest
 
 from remit import Misused
 from remit.runtime.output_schema import check_schema, schema_faults
-from remit.runtime.return_format import format_instruction, return_schema
 from support.pace import allowed
 
 PEOPLE = {
@@ -58,15 +57,6 @@ def test_hostile_schemas_neither_hang_nor_fetch() -> None:
     assert schema_faults([{"a": number} for number in range(20_000)], {"uniqueItems": True}) == []
     assert schema_faults([{"a": 1, "b": 2}, {"b": 2, "a": 1}], {"uniqueItems": True})
     assert time.monotonic() - started < allowed(15)
-
-
-def test_instruction_shows_the_schema() -> None:
-    text = format_instruction("sess_1700000000_abc123", "census", 1, ("census",), PEOPLE)
-    assert '"minimum": 0' in text
-    assert "{schema}" not in text
-    held = return_schema("sess_1700000000_abc123", "census", 1, ("census",), PEOPLE)
-    assert held["properties"]["metadata"]["properties"]["session_id"]["enum"] == ["sess_1700000000_abc123"]
-    assert check_schema(held)["$defs"] == PEOPLE["$defs"]
 
 
 def test_faults_do_not_copy_the_faulty_value() -> None:

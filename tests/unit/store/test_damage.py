@@ -1,5 +1,6 @@
 """A damaged or foreign database file raises `Unavailable` with advice, and is never overwritten."""
 
+import contextlib
 import os
 import sqlite3
 from pathlib import Path
@@ -20,37 +21,31 @@ def open_error(path: Path) -> Unavailable:
     return caught.value
 
 
+def made_by(path: Path, statement: str) -> bytes:
+    """A database after a statement: an empty one before `CREATE`, otherwise one of this remit."""
+    if not statement.startswith("CREATE"):
+        SqliteStore(path).close()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute(statement)
+    return path.read_bytes()
+
+
 @pytest.mark.parametrize(
-    "content", [b"this is not a database, but long enough to look like a file of some kind\n" * 20, b"SQLite format 3\0" + b"\xff" * 4000]
+    ("content", "said"),
+    [
+        (b"this is not a database, but long enough to look like a file of some kind\n" * 20, "mv {0} {0}.damaged"),
+        (b"SQLite format 3\0" + b"\xff" * 4000, "mv {0} {0}.damaged"),
+        ("CREATE TABLE recipes (name TEXT)", "another program"),
+        (f"PRAGMA user_version={VERSION + 1}", "pip install --upgrade remit"),
+    ],
 )
-def test_file_that_is_not_a_database_is_left_untouched(tmp_path: Path, content: bytes) -> None:
+def test_file_that_is_not_ours_is_left_untouched(tmp_path: Path, content: bytes | str, said: str) -> None:
     path = tmp_path / "remit.db"
-    path.write_bytes(content)
+    path.write_bytes(before := made_by(path, content) if isinstance(content, str) else content)
     error = open_error(path)
-    assert f"mv {path} {path}.damaged" in error.advice
-    assert path.read_bytes() == content
-    assert sorted(os.listdir(tmp_path)) == ["remit.db"]
-
-
-def test_database_of_another_program_is_left_untouched(tmp_path: Path) -> None:
-    path = tmp_path / "remit.db"
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE recipes (name TEXT)")
-    connection.close()
-    before = path.read_bytes()
-    assert "another program" in open_error(path).message
+    assert said.format(path) in f"{error.message} {error.advice}"
     assert path.read_bytes() == before
-
-
-def test_newer_database_asks_for_an_upgrade(tmp_path: Path) -> None:
-    path = tmp_path / "remit.db"
-    SqliteStore(path).close()
-    connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version={VERSION + 1}")
-    connection.close()
-    before = path.read_bytes()
-    assert "pip install --upgrade remit" in open_error(path).advice
-    assert path.read_bytes() == before
+    assert isinstance(content, str) or sorted(os.listdir(tmp_path)) == ["remit.db"]
 
 
 def test_pages_damaged_while_open_are_reported_as_damage(tmp_path: Path) -> None:
