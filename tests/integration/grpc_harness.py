@@ -2,9 +2,8 @@
 
 import asyncio
 import contextlib
-import datetime
-import ipaddress
 import ssl
+import subprocess
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -207,55 +206,20 @@ async def tls_proxy(address: Callable[[], str], files: tuple[Path, Path]) -> Asy
 
 
 class Authority:
-    """A certificate authority; certificates are valid for 15 minutes."""
+    """A certificate authority; certificates are valid for a day."""
 
     def __init__(self, folder: Path) -> None:
-        from cryptography.hazmat.primitives.asymmetric import ec
-
-        self.folder = folder
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self.certificate = folder / "ca.pem"
-        self._root = self._signed("remit test CA", self._key.public_key(), is_authority=True)
-        self.certificate.write_bytes(_pem(self._root))
+        self.folder, self.certificate = folder, folder / "ca.pem"
+        self._create("ca", "-subj", "/CN=remit test CA")
 
     def issue(self, name: str) -> tuple[Path, Path]:
         """A certificate and its key, for `name` and loopback."""
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
+        signed = ("-CA", str(self.certificate), "-CAkey", str(self.folder / "ca.key"), "-addext", "basicConstraints=critical,CA:FALSE")
+        names = f"subjectAltName=DNS:{name},DNS:localhost,IP:127.0.0.1"
+        return self._create(name, "-subj", f"/CN={name}", *signed, "-addext", names)
 
-        key = ec.generate_private_key(ec.SECP256R1())
-        certificate, private = self.folder / f"{name}.pem", self.folder / f"{name}.key"
-        certificate.write_bytes(_pem(self._signed(name, key.public_key())))
-        private.touch(0o600)
-        plain = serialization.NoEncryption()
-        private.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain))
-        return certificate, private
-
-    def _signed(self, name: str, public_key: Any, *, is_authority: bool = False) -> Any:
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes
-        from cryptography.x509.oid import NameOID
-
-        now = datetime.datetime.now(datetime.UTC)
-        issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "remit test CA")])
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-            .issuer_name(issuer)
-            .public_key(public_key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(minutes=1))
-            .not_valid_after(now + datetime.timedelta(minutes=15))
-            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-        )
-        if not is_authority:
-            names = [x509.DNSName(name), x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        return builder.sign(self._key, hashes.SHA256())
-
-
-def _pem(certificate: Any) -> bytes:
-    from cryptography.hazmat.primitives import serialization
-
-    created: bytes = certificate.public_bytes(serialization.Encoding.PEM)
-    return created
+    def _create(self, name: str, *options: str) -> tuple[Path, Path]:
+        certificate, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
+        words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1", *options]
+        subprocess.run([*words, "-out", str(certificate), "-keyout", str(key)], check=True, capture_output=True)
+        return certificate, key

@@ -55,11 +55,6 @@ class Harness(TokenHarness):
         writer.close()
         return response
 
-    async def wait_disconnected(self) -> None:
-        """Wait until no client is connected."""
-        while self.server.connections:  # noqa: ASYNC110 - there is no event to wait for
-            await asyncio.sleep(0.02)
-
     def head(self, method: str = "GET", path: str = "/v1/tasks", *more: str, token: str | None = None) -> bytes:
         """An incomplete header."""
         lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", f"Authorization: Bearer {token or self.token()}", *more]

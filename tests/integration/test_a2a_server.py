@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from a2a_harness import BINDINGS, Harness, a2a_harness, message, send, state_name
+from grpc_harness import DELEGATE_ONLY
 
 from remit import Context, agent
+from support.server import Permission
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 RUNS: list[str] = []
@@ -42,6 +43,8 @@ async def writer(ctx: Context) -> str:
 @agent("asks")
 async def asks(ctx: Context, task: str) -> Any:
     RUNS.append(task)
+    if task.startswith(("slowly", "colour")):
+        await asyncio.sleep(60)
     if task == "paint":
         await ctx.checkpoint({"wall": 1})
         return {"status": "blocked", "summary": "Which colour?", "errors": [{"type": "input", "message": "Which colour is it to be?"}]}
@@ -109,33 +112,6 @@ async def test_task_that_asks_for_input_continues_under_its_id(harness: Harness)
     assert RUNS == ["paint", "blue"] * 2
 
 
-async def test_subscription_stays_open_while_a_task_asks_for_input(harness: Harness) -> None:
-    from a2a.types import SubscribeToTaskRequest
-
-    for binding in BINDINGS:
-        client, follower = await harness.client(binding, streaming=False), await harness.client(binding)
-        task = await one_task(client, message("paint", skill="asks"))
-        events = follower.subscribe(SubscribeToTaskRequest(id=task.id))
-        assert state_name((await anext(events)).task) == "INPUT_REQUIRED"
-        rest = asyncio.create_task(_collect(events))
-        assert state_name(await one_task(client, message("blue", task_id=task.id))) == "COMPLETED"
-        async with asyncio.timeout(30):
-            last = (await rest)[-1]
-        assert state_name(getattr(last, last.WhichOneof("payload"))) == "COMPLETED", binding
-
-
-async def _collect(events: Any) -> list[Any]:
-    return [event async for event in events]
-
-
-async def test_metadata_is_camel_case_with_iso_times(harness: Harness) -> None:
-    task = await one_task(await harness.client(streaming=False), message(skill="echo", data={"text": "x"}))
-    assert task.metadata["stopReason"] == "finished"
-    facts = task.metadata["https://remit.dev/extensions/delegation/v1"]
-    assert datetime.fromisoformat(facts["createdAt"]).tzinfo is not None
-    assert [name for name in facts if not name.isalnum()] == []
-
-
 async def test_public_card_shows_anonymous_callers_only_how_to_authenticate(tmp_path: Path) -> None:
     import httpx
     from a2a.types import GetExtendedAgentCardRequest
@@ -194,3 +170,50 @@ async def test_text_is_routed_only_to_an_agent_that_accepts_text(harness: Harnes
     few = await harness.client(token=harness.token("few", agents=("echo",)), streaming=False)
     with pytest.raises(Exception, match="may not use slow"):
         await one_task(few, message(skill="slow", data={}))
+
+
+# ---- answers of other callers, and clients whose token is revoked
+
+
+async def test_one_of_concurrent_answers_is_accepted_and_can_be_cancelled(harness: Harness) -> None:
+    """Otherwise two delegations would continue one task, and only one of them could be cancelled."""
+    from a2a.types import CancelTaskRequest
+    from a2a.utils.errors import A2AError
+
+    before = len(harness.remit.engine.live())
+    clients = [await harness.client(binding, streaming=False) for binding in BINDINGS]
+    waiting_task = await one_task(clients[0], message("paint", skill="asks"))
+    colours = [f"colour {number}" for number in range(6)]
+    answers = [message(colour, task_id=waiting_task.id) for colour in colours]
+    calls = [one_task(clients[number % 2], answer, return_immediately=True) for number, answer in enumerate(answers)]
+    tasks = await asyncio.gather(*calls, return_exceptions=True)
+    refused = [one for one in tasks if isinstance(one, A2AError)]
+    assert (len(refused), len(harness.remit.engine.live())) == (5, before + 1), tasks
+    assert state_name(await clients[0].cancel_task(CancelTaskRequest(id=waiting_task.id))) == "CANCELED"
+    assert len(harness.remit.engine.live()) == before
+
+
+async def test_task_that_waits_for_input_is_answered_by_its_own_caller_only(harness: Harness) -> None:
+    from a2a.types import GetTaskRequest
+    from a2a.utils.errors import A2AError
+
+    own = await harness.client(token=harness.token("own"), streaming=False)
+    sees_all = await harness.client(token=harness.token("sees", DELEGATE_ONLY | {Permission.SEE_ALL}), streaming=False)
+    task = await one_task(own, message("paint", skill="asks"))
+    assert state_name(await sees_all.get_task(GetTaskRequest(id=task.id))) == "INPUT_REQUIRED"
+    with pytest.raises(A2AError, match="is not token:sees's"):
+        await one_task(sees_all, message("red", task_id=task.id))
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_message_that_waits_ends_with_its_token(harness: Harness, binding: str) -> None:
+    name, before = f"waits-{BINDINGS.index(binding)}", len(harness.remit.engine.live())
+    client = await harness.client(binding, harness.token(name), streaming=False)
+    waiting = asyncio.ensure_future(one_task(client, message("slowly", skill="asks")))
+    while len(harness.remit.engine.live()) == before:  # noqa: ASYNC110 - there is no event to wait for
+        await asyncio.sleep(0.01)
+    harness.authenticator.tokens.revoke(name)
+    async with asyncio.timeout(20):
+        with pytest.raises(Exception, match=r"401|not authenticated|no longer valid"):
+            await waiting
+    assert len(harness.remit.engine.live()) == before + 1, "leaving ends no task"

@@ -16,14 +16,13 @@ from model_harness import Models
 from recording_backend import ProcessHarness, process_harness_fixture
 
 from remit import AgentCrashed, Failed, Remit, Settings, Status, StopReason, Unavailable
-from remit.agents.coding.coding_agent import CodingAgent
+from remit.agents.coding.coding_agent import STARTED_AGAIN, CodingAgent
 from remit.agents.definition import definition_of
 from support.pace import allowed
 from support.witness import LoopWatch
 
 CODER = Path(__file__).with_name("fake_coder.py")
 INIT = {"type": "system", "subtype": "init", "session_id": "c-1"}
-TASK = {"task": "Say hello."}
 MODELS = Models(Settings())
 
 
@@ -52,13 +51,6 @@ class CodingHarness(ProcessHarness):
     async def ask(self, *turns: list[Any], task: str = "Say hello.", **table: Any) -> str:
         return await self.agent(*turns, **table).perform(self.backend.context(), {"task": task})
 
-    async def begin(self, *turns: list[Any], until: str = "Working.", **table: Any) -> "asyncio.Task[str]":
-        """Start the agent and wait until it has printed `until`."""
-        performing = asyncio.create_task(self.ask(*turns, **table))
-        while until not in str(self.backend.notes):  # noqa: ASYNC110 - another process writes it
-            await asyncio.sleep(0.02)
-        return performing
-
     def calls(self) -> list[dict[str, Any]]:
         path = self.root / "calls.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
@@ -69,12 +61,6 @@ harness = process_harness_fixture(CodingHarness)
 
 def resumed(call: dict[str, Any]) -> str | None:
     return call["argv"][call["argv"].index("--resume") + 1] if "--resume" in call["argv"] else None
-
-
-async def cancelled(performing: "asyncio.Task[str]") -> None:
-    performing.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await performing
 
 
 # ---- answers and events
@@ -155,17 +141,6 @@ async def test_vendor_error_is_mapped_at_once(harness: CodingHarness, turn: list
     assert getattr(reported, "exit_code", 3) == 3
 
 
-async def test_missing_program_is_reported_with_its_installation(harness: CodingHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(harness.root))
-    agent = CodingAgent(
-        definition_of("coder", {"kind": "codex"}, source="test"), SimpleNamespace(processes=harness.pool, models=MODELS, root=harness.root)
-    )
-    with pytest.raises(Unavailable) as caught:
-        await agent.perform(harness.backend.context(), TASK)
-    assert caught.value.code == "AGENT_UNAVAILABLE"
-    assert "npm install -g @openai/codex" in caught.value.advice
-
-
 # ---- in a project
 
 
@@ -203,3 +178,15 @@ async def test_flood_of_lines_delays_neither_event_loop_nor_deadline(tmp_path: P
     assert done.stop_reason is StopReason.DEADLINE
     assert time.monotonic() - started < allowed(6)
     assert loop.held < 2
+
+
+# ---- starts that fail on a shared database
+
+COLLIDED = [{"err": "Error: Unexpected error\n\nFailed query: CREATE TABLE `workspace`"}, {"exit": 1}]
+DONE = [{"type": "text", "sessionID": "o-1", "part": {"text": "Done."}}]
+
+
+async def test_start_that_fails_on_a_locked_database_is_repeated(harness: CodingHarness) -> None:
+    assert await harness.ask(COLLIDED, COLLIDED, DONE, kind="opencode") == "Done."
+    assert len(harness.calls()) == 3
+    assert str(harness.backend.notes).count(STARTED_AGAIN) == 2

@@ -6,8 +6,9 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+from grpc_harness import Authority
 
 Say = Callable[[socket.socket, "Request"], None]
 
@@ -99,24 +100,8 @@ def web_server(routes: dict[str, Say], tls: ssl.SSLContext | None = None) -> Ite
 
 
 def certificate(folder: Path, name: str) -> tuple[Path, ssl.SSLContext]:
-    """A self-signed certificate for `name`: the file to trust, and the pair of the server."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    created = (
-        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number(), now - timedelta(1), now + timedelta(1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    public, private = folder / f"{name}.crt", folder / f"{name}.both"
-    public.write_bytes(created.public_bytes(serialization.Encoding.PEM))
-    plain = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    private.write_bytes(plain + public.read_bytes())
+    """The file to trust, and a server with a certificate for `name`."""
+    authority = Authority(folder)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(private)
-    return public, context
+    context.load_cert_chain(*authority.issue(name))
+    return authority.certificate, context

@@ -253,11 +253,9 @@ async def test_project_settings_do_not_widen_the_allow_list_of_opencode(tmp_path
         harness.cast("one", OPENCODE, allow=["read"])
         (harness.project / "opencode.json").write_text(json.dumps(generous))
         async with harness.open() as remit:
-            result = await remit.delegate("one", task="Write a file.", timeout=90)
-            chunks = [event.body["chunk"] for event in await remit.events(result.session_id) if event.kind is EventKind.DATA]
+            await remit.delegate("one", task="Write a file.", timeout=90)
         assert not (harness.project / "bad.txt").exists()
-        decisions = [chunk["permission"]["decision"] for chunk in chunks if isinstance(chunk, dict) and "permission" in chunk]
-        assert decisions == ["denied"], (result, harness.models.faults)
+        assert any("no tool of that name is offered" in fault for fault in harness.models.faults), "a denied tool is not offered"
 
 
 @pytest.mark.parametrize("coder", [CLAUDE, OPENCODE], ids=lambda coder: coder.name.replace(" ", "-"))

@@ -34,6 +34,8 @@ from remit.system.threads import finish_despite_cancel, off_loop
 
 TURN_LOCK = "remit-queue-next.lock"
 """Held by the process that is next in the queue, so that processes merge in turn."""
+MERGE_LOCK = "remit-merge.lock"
+"""Held while work is merged without acceptance, which does not wait for the acceptance of others."""
 SLOW_SECONDS = 5.0
 """Acceptance time from which waiting candidates are batched."""
 BATCH = 8
@@ -195,7 +197,7 @@ class MergeQueue:
     async def _lock(self, held: contextlib.ExitStack, workspace: Workspace, stop_at: float) -> None:
         """Lock out other processes, in turn with them."""
         with contextlib.ExitStack() as turn:
-            for name, stack in ((TURN_LOCK, turn), (QUEUE_LOCK, held)):
+            for name, stack in ((TURN_LOCK, turn), (QUEUE_LOCK, held)) if self._is_accepting else ((MERGE_LOCK, held),):
                 while True:
                     try:
                         await off_loop(stack.enter_context, file_lock(workspace.common_dir / name, timeout=POLL_SECONDS))

@@ -280,6 +280,8 @@ class Run:
     """Exit code; None: not awaited."""
     stderr: str = ""
     was_interrupted: bool = False
+    has_begun: bool = False
+    """Whether it printed anything."""
 
     @property
     def is_done(self) -> bool:
@@ -330,6 +332,7 @@ class Run:
                 continue
             if not line:
                 return await spawned.wait()
+            self.has_begun = True
             await self._hear(line)
         return None
 
@@ -382,6 +385,10 @@ class Run:
 
 # ---- the agent
 
+STARTS = 3
+STARTED_AGAIN = "It ended before it began: another process of it was preparing the database that they share. It is started again."
+_DATABASE_BUSY = re.compile(r"failed query|database is locked|database table is locked|SQLITE_BUSY", re.IGNORECASE)
+"""Of several processes of OpenCode that are started at once, only one prepares their database; the others may fail."""
 DIALECTS: Mapping[str, Callable[[], Dialect]] = {Kind.CLAUDE: Claude, Kind.CODEX: Codex, Kind.OPENCODE: OpenCode}
 _ANSWER_SECONDS = 1.0
 """Part of the remaining time that is not promised to an agent that is asked for its result."""
@@ -432,12 +439,16 @@ class CodingAgent:
 
     async def _ask(self, ctx: Context, prompt: str, session: str | None, counted: int, *, is_last: bool = False) -> Run:
         is_told = self.definition.hand_in != NO_SIGNAL and not is_last and not ctx.hand_in
-        listener = Listener(ctx, self._dialect.vendor, session, counted, self._deps.models, self.definition.model)
-        is_contained = await self._pool.contains()
-        program = self._program(ctx, session, is_contained=is_contained)
-        rollout = self._rollout(program, session, is_contained=is_contained)
-        run = Run(DIALECTS[self.definition.kind](), ctx, listener, is_told, rollout)
-        await run.to_the_end(self._pool, program, prompt)
+        for starts_left in reversed(range(STARTS)):
+            listener = Listener(ctx, self._dialect.vendor, session, counted, self._deps.models, self.definition.model)
+            is_contained = await self._pool.contains()
+            program = self._program(ctx, session, is_contained=is_contained)
+            rollout = self._rollout(program, session, is_contained=is_contained)
+            run = Run(DIALECTS[self.definition.kind](), ctx, listener, is_told, rollout)
+            await run.to_the_end(self._pool, program, prompt)
+            if not starts_left or run.has_begun or not run.code or _DATABASE_BUSY.search(run.stderr) is None:
+                break
+            ctx.progress(STARTED_AGAIN)
         return run
 
     def _rollout(self, program: Program, session: str | None, *, is_contained: bool) -> Rollout | None:
