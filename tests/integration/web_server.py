@@ -100,13 +100,8 @@ def web_server(routes: dict[str, Say], tls: ssl.SSLContext | None = None) -> Ite
 
 
 def certificate(folder: Path, name: str) -> tuple[Path, ssl.SSLContext]:
-<<<<<<< Updated upstream
     """The file to trust, and a server with a certificate for `name`."""
     authority = Authority(folder)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-=======
-    """The authority to trust, and the certificate of the server for `name`."""
-    authority, context = Authority(folder), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
->>>>>>> Stashed changes
     context.load_cert_chain(*authority.issue(name))
     return authority.certificate, context

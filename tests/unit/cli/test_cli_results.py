@@ -27,8 +27,7 @@ from remit import (
     StopReason,
     Unavailable,
 )
-from remit.cli.ask import Plain
-from remit.cli.events import Show, SpendingTotal, Word, event_text
+from remit.cli.events import SpendingTotal, Word, event_text
 from remit.cli.exits import MEANINGS, Exit, exit_of_ending, exit_of_error, exit_of_state, legend
 from remit.cli.live import GONE
 from remit.cli.render import harmless
@@ -180,14 +179,6 @@ def test_neutralizing_is_independent_of_chunk_boundaries(text: str, cuts: Sequen
     places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
     assert "".join(harmless(text[a:b]) for a, b in pairwise(places)) == whole
     assert not any((sign < " " and sign not in "\n\t") or sign == "\x7f" for sign in whole)
-
-
-def test_answer_begins_with_words_and_ends_with_one_line_end() -> None:
-    written: list[str] = []
-    with Plain(Show(), written.append) as plain:
-        for piece in ("\n", "One", "\n\n", "Two\n", "three"):
-            plain.hear(piece)
-    assert "".join(written) == "One\n\nTwo\nthree\n"
 
 
 def test_cost_is_known_or_a_lower_bound() -> None:
