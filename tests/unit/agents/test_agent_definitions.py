@@ -249,12 +249,6 @@ def test_own_values_of_a_profile_take_precedence(tmp_path: Path) -> None:
     assert (found.spec.timeout_seconds, found.spec.workspace, found.spec.merge, found.delegates) == (5, WorkspaceKind.SCRATCH, False, True)
 
 
-def test_first_coding_agent_is_the_default_executor_and_never_a_command(tmp_path: Path) -> None:
-    assert profile(tmp_path, "", toml=OTHERS + BASE).runs_on == "claude"
-    assert profile(tmp_path, "", toml=OTHERS).runs_on == "codex"
-    assert profile(tmp_path, "", toml='[agents.sh]\ncommand = "cat"').kind is Kind.PROFILE
-
-
 def test_file_then_settings_name_the_executor(tmp_path: Path) -> None:
     toml = 'profiles_on = "sh"\n' + BASE + OTHERS
     found = profile(tmp_path, "", toml=toml)
