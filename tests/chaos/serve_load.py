@@ -6,7 +6,6 @@ the id, from the last received chunk. Received events are kept and compared with
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -177,10 +176,3 @@ def pids_noted(root: Path) -> list[int]:
 def runs_noted(root: Path, session_id: str) -> int:
     file = root / ".remit" / "marks" / session_id
     return file.read_text().split().count("run") if file.exists() else 0
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return os.stat(f"/proc/{pid}") is not None and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

@@ -80,17 +80,14 @@ async def test_short_block_is_not_stopped(tmp_path: Path) -> None:
         assert (await remit.delegate("slow")).data == "done"
 
 
-async def test_agent_that_swallows_cancellation_is_abandoned_and_reported(remit: Remit) -> None:
-    result = await remit.delegate("swallow-cancellation.inline", timeout=0.3)
-    assert (result.status, result.stop_reason) == (Status.PARTIAL, StopReason.DEADLINE)
-    assert remit.export_state()["abandoned"] == {result.session_id: "The inline agent swallow-cancellation.inline"}
-
-
-@pytest.mark.parametrize("name", ["sleep.thread", "swallow.thread"])
-async def test_unstoppable_thread_is_abandoned_without_waiting(remit: Remit, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "reported"),
+    [("swallow-cancellation.inline", "The inline agent"), ("sleep.thread", "The thread of"), ("swallow.thread", "The thread of")],
+)
+async def test_unstoppable_agent_is_abandoned_without_waiting_and_reported(remit: Remit, name: str, reported: str) -> None:
     result = await remit.delegate(name, timeout=0.3)
-    assert result.stop_reason is StopReason.DEADLINE
-    assert remit.export_state()["abandoned"] == {result.session_id: f"The thread of {name}"}
+    assert (result.status, result.stop_reason) == (Status.PARTIAL, StopReason.DEADLINE)
+    assert remit.export_state()["abandoned"] == {result.session_id: f"{reported} {name}"}
 
 
 async def test_spinning_thread_is_stopped_and_ends(remit: Remit) -> None:

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serve_load import APIS, KINDS, LoadTask, Place, is_running, pids_noted, project, runs_noted
+from serve_load import APIS, KINDS, LoadTask, Place, pids_noted, project, runs_noted
 
 from remit import EventKind, SqliteStore
 from support.apis.client import ended
 from support.lab import rounds
+from support.processes import is_alive
 
 sys.path.append(str(Path(__file__).parents[1] / "integration"))
 from serve_harness import serving
@@ -66,7 +67,7 @@ async def test_server_killed_under_load_loses_and_repeats_nothing(place: Place, 
     for load_task, seen in zip(load_tasks, again, strict=True):
         _holds(load_task, seen)
     _is_on_record_once(place.root, load_tasks)
-    assert [pid for pid in pids_noted(place.root) if is_running(pid)] == []
+    assert [pid for pid in pids_noted(place.root) if is_alive(pid, None)] == []
 
 
 async def _is_talking(root: Path) -> None:

@@ -11,12 +11,12 @@ change.
 import asyncio
 import random
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from remit import Board, Context, ParallelOptions, Remit, Task, agent, implement_parallel
+from support.repository import all_committed
 
 SUITE = """import unittest
 from pathlib import Path
@@ -50,15 +50,7 @@ def make_repository(root: Path, count: int) -> Board:
         numbers = range(1, count + 1)
         tasks = (Task(number=one, title=f"Change {one}", slug=f"change_{one}", language="python") for one in numbers)
         draft.state = draft.state.with_tasks(tasks)
-    someone = ("-c", "user.name=Ada", "-c", "user.email=ada@example.com")
-    for command in (
-        ("init", "-q", "-b", "main"),
-        ("config", "user.name", "Ada"),
-        ("config", "user.email", "ada@example.com"),
-        ("add", "."),
-    ):
-        subprocess.run(["git", *command], cwd=root, check=True)
-    subprocess.run(["git", *someone, "commit", "-q", "-m", "begin"], cwd=root, check=True)
+    all_committed(root)
     return board
 
 

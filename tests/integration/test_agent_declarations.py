@@ -72,7 +72,7 @@ async def test_declarations_are_fixed_when_the_project_is_opened(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "name", ["worker", "Worker", "worker.read_file", "coder.mine", "researcher.deep_research", "results.read", "assistant"]
+    "name", ["worker", "Worker", "worker.read_file", "coder.mine", "researcher.deep_research", "results.read", "assistant", "orchestrator"]
 )
 @pytest.mark.parametrize("place", ["remit.toml", "pyproject.toml", ".remit/agents/x.md", ".claude/agents/x.md", ".remit/agents/x.py"])
 async def test_project_file_cannot_redefine_a_built_in_agent(tmp_path: Path, name: str, place: str) -> None:

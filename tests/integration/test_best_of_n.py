@@ -9,7 +9,7 @@ import pytest
 
 from remit import Context, Remit, State, agent, best, call
 from support.cli import run
-from support.repository import begin, git
+from support.repository import all_committed
 
 SAMPLES = 20
 """Completed runs of a member from which its usual duration is known."""
@@ -27,10 +27,8 @@ def _coder(numbers: "count[int]") -> Any:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    begin(tmp_path)
     (tmp_path / "README.md").write_text("x")
-    git(tmp_path, "add", "README.md")
-    git(tmp_path, "commit", "-qm", "first")
+    all_committed(tmp_path)
     return tmp_path
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cli_project import remit, remit_json
 
-from support.cli import COMMANDS, every_command, typed
+from support.cli import typed
 
 task = typed("task")
 
@@ -85,8 +85,3 @@ def test_more_than_five_tasks_need_confirmation(tmp_path: Path) -> None:
     assert "6 tasks would be archived, and there is no terminal to ask at." in refused.stderr
     assert remit(tmp_path, "todo", "--yes").returncode == 0
     assert board.look().state.tasks == ()
-
-
-def test_every_command_loads_and_has_a_heading() -> None:
-    assert set(every_command()) == set(COMMANDS)
-    assert all(command.rich_help_panel for command in every_command().values())

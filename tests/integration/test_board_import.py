@@ -1,7 +1,7 @@
 """`remit board import`: an existing TODO.md and state.json become a board without loss; unreadable parts are listed."""
 
 import json
-import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,8 @@ from remit import Board, Misused, NewTask, Refused, Unavailable, import_board
 from remit import add_task as record
 from support import cli
 from support.boards import draw
+from support.repository import begin
+from support.repository import git as git_in
 
 TODO = """# TODO
 
@@ -146,8 +148,7 @@ def test_empty_import_is_an_error(tmp_path: Path, files: dict[str, str], message
 
 
 def test_import_command_prints_and_commits_the_result(tmp_path: Path) -> None:
-    def git(*arguments: str) -> str:
-        return subprocess.run(["git", "-C", str(tmp_path), *arguments], capture_output=True, text=True, check=True).stdout
+    git = partial(git_in, tmp_path)
 
     def run(*arguments: str) -> tuple[int, str]:
         result = cli.run("board", "import", *arguments, cwd=tmp_path)
@@ -155,9 +156,7 @@ def test_import_command_prints_and_commits_the_result(tmp_path: Path) -> None:
 
     assert run(str(tmp_path))[0] == 2
     place(tmp_path, todo=TODO, state=STATE)
-    git("init", "-q")
-    git("config", "user.email", "a@example.org")
-    git("config", "user.name", "A")
+    begin(tmp_path)
     (tmp_path / "other.txt").write_text("mine")
     reported = json.loads(run("--json")[1])
     assert (reported["tasks"], reported["status"]) == (3, "completed")

@@ -146,11 +146,6 @@ def test_history_lists_newest_first_and_filters(project: Path) -> None:
         assert (done.returncode, wrong[1] in done.stderr) == (2, True)
 
 
-def test_names_of_parameters_are_whole_on_a_narrow_terminal(project: Path) -> None:
-    shown = remit(project, "agents", "coder.execute_code", env={"COLUMNS": "80"}).stdout
-    assert {"parameter", "code", "memory_mb", "processes"} <= {line.partition(" ")[0] for line in shown.splitlines()}
-
-
 def test_show_prints_tree_steps_artifacts_and_return(project: Path) -> None:
     slow = remit_json(project, "history", "--agent", "slow", "--status", "timeout", "--limit", "1")["delegations"][0]["session_id"]
     text = remit(project, "show", slow, "--steps").stdout

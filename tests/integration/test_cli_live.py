@@ -99,16 +99,6 @@ def test_new_delegation_reports_interrupted_ones_without_recovering_them(project
     assert "remit recover" in remit_json(project, "delegate", "again", "--resume", waiting, code=2)["error"]["advice"]
 
 
-@pytest.mark.parametrize("how", ["key", "cancel"])
-def test_interrupted_delegation_resumes_by_key_and_can_be_cancelled(project: Path, how: str) -> None:
-    killed(project, "again", "--key", "once", at="run 1")
-    if how == "key":
-        assert remit_json(project, "delegate", "again", "--key", "once")["data"] == "Done in run 2."
-    else:
-        assert [node["agent"] for node in remit_json(project, "cancel", "last")["nodes"]] == ["again"]
-    assert remit_json(project, "status")["active"] == 0
-
-
 def test_ctrl_c_during_recovery_stops_resumed_delegations(project: Path) -> None:
     killed(project, "long", at="begun")
     process = started(project, "recover")

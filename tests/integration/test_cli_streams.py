@@ -1,6 +1,5 @@
 """Output streams of the command line: full disks, closed streams, pipes, and a second Ctrl-C."""
 
-import os
 import re
 import signal
 import subprocess
@@ -49,15 +48,6 @@ def test_closed_stdout_prints_one_line_and_an_exit_code(project: Path) -> None:
     done = subprocess.run(command, cwd=project, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert done.returncode == 7
     assert re.fullmatch(r"Error: standard output is closed\..*\n", done.stderr)
-
-
-def test_table_is_not_truncated_in_a_pipe(project: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    done = run("history", cwd=project, env=environment)
-    assert "…" not in done.stdout
-    narrow = run("history", cwd=project, env={**environment, "COLUMNS": "60"})
-    assert "…" in narrow.stdout
-    assert max(map(len, narrow.stdout.splitlines())) <= 60
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.1])

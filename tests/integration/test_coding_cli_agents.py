@@ -23,7 +23,6 @@ from support.witness import LoopWatch
 
 CODER = Path(__file__).with_name("fake_coder.py")
 INIT = {"type": "system", "subtype": "init", "session_id": "c-1"}
-TASK = {"task": "Say hello."}
 MODELS = Models(Settings())
 
 
@@ -52,13 +51,6 @@ class CodingHarness(ProcessHarness):
     async def ask(self, *turns: list[Any], task: str = "Say hello.", **table: Any) -> str:
         return await self.agent(*turns, **table).perform(self.backend.context(), {"task": task})
 
-    async def begin(self, *turns: list[Any], until: str = "Working.", **table: Any) -> "asyncio.Task[str]":
-        """Start the agent and wait until it has printed `until`."""
-        performing = asyncio.create_task(self.ask(*turns, **table))
-        while until not in str(self.backend.notes):  # noqa: ASYNC110 - another process writes it
-            await asyncio.sleep(0.02)
-        return performing
-
     def calls(self) -> list[dict[str, Any]]:
         path = self.root / "calls.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
@@ -69,12 +61,6 @@ harness = process_harness_fixture(CodingHarness)
 
 def resumed(call: dict[str, Any]) -> str | None:
     return call["argv"][call["argv"].index("--resume") + 1] if "--resume" in call["argv"] else None
-
-
-async def cancelled(performing: "asyncio.Task[str]") -> None:
-    performing.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await performing
 
 
 # ---- answers and events
@@ -153,17 +139,6 @@ async def test_vendor_error_is_mapped_at_once(harness: CodingHarness, turn: list
     reported = caught.value
     assert expected in f"{reported} {getattr(reported, 'advice', '')} {getattr(reported, 'stderr_tail', '')}"
     assert getattr(reported, "exit_code", 3) == 3
-
-
-async def test_missing_program_is_reported_with_its_installation(harness: CodingHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(harness.root))
-    agent = CodingAgent(
-        definition_of("coder", {"kind": "codex"}, source="test"), SimpleNamespace(processes=harness.pool, models=MODELS, root=harness.root)
-    )
-    with pytest.raises(Unavailable) as caught:
-        await agent.perform(harness.backend.context(), TASK)
-    assert caught.value.code == "AGENT_UNAVAILABLE"
-    assert "npm install -g @openai/codex" in caught.value.advice
 
 
 # ---- in a project

@@ -1,5 +1,6 @@
 """Commits of the board in real repositories: only the named paths, with the user's identity; a failure is never fatal."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -8,13 +9,10 @@ from pathlib import Path
 import pytest
 
 from remit.board.commits import CommitResult, commit
+from support.processes import is_alive
+from support.repository import all_committed, begin, git
 
 SESSION = "sess_1770000000_abc123"
-
-
-def git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, check=True, stdin=subprocess.DEVNULL)
-    return done.stdout.decode(errors="surrogateescape")
 
 
 def put(root: Path, path: str, text: str = "text\n") -> str:
@@ -30,13 +28,6 @@ def hook(repository: Path, name: str, script: str) -> None:
     path.chmod(0o755)
 
 
-def lives(pid: str) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def in_head(root: Path, reference: str = "HEAD") -> list[str]:
     """The paths that a commit changed."""
     return sorted(one for one in git(root, "show", "--format=", "--name-only", "--no-renames", "-z", reference).split("\0") if one)
@@ -49,18 +40,11 @@ def status(root: Path) -> list[str]:
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository with one commit and without the configuration of this machine."""
-    settings = tmp_path / "gitconfig"
-    settings.write_text(
-        '[user]\n\tname = Ada\n\temail = ada@example.com\n[init]\n\tdefaultBranch = main\n[protocol "file"]\n\tallow = always\n'
-    )
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     root = tmp_path / "project"
-    root.mkdir()
-    git(root, "init", "-q")
     put(root, "README.md")
-    git(root, "add", ".")
-    git(root, "commit", "-qm", "start")
+    all_committed(root)
     return root
 
 
@@ -108,7 +92,8 @@ def test_commits_can_be_switched_off(repository: Path, monkeypatch: pytest.Monke
 
 def test_repository_without_a_commit_and_detached_head(tmp_path: Path, repository: Path) -> None:
     fresh = tmp_path / "fresh"
-    git(tmp_path, "init", "-q", "fresh")
+    fresh.mkdir()
+    begin(fresh)
     put(fresh, "staged.md")
     git(fresh, "add", "staged.md")
     assert commit(fresh, [put(fresh, "specs/a.md")], "task 1: first").hash
@@ -152,7 +137,7 @@ def test_hanging_hook_is_stopped_with_its_children(repository: Path) -> None:
     )
     done = commit(repository, [put(repository, "a.md")], "task 1: x", seconds=1.5)
     assert "GIT_COMMIT_FAILED: git commit did not end" in done.warning
-    assert not any(lives(pid) for pid in pids.read_text().split())
+    assert not any(is_alive(int(pid), None) for pid in pids.read_text().split())
     assert not (repository / ".git/index.lock").exists()
     assert status(repository) == ["?? a.md"]
 

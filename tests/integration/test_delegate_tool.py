@@ -12,8 +12,6 @@ from pydantic import BaseModel
 
 from remit import Context, DelegateError, DelegateTool, Remit, agent
 
-ROOT = Path(__file__).parents[2]
-
 
 class Span(BaseModel):
     first_line: int

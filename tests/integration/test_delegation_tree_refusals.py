@@ -13,11 +13,8 @@ from typing import IO, Any
 import pytest
 from tree_project import PYTHON, clean_environment, make_project, secret_in
 
-from remit import Context, EventKind, Misused, Remit, Unavailable, agent
-from remit.agents import (
-    attach_client,  # noqa: F401 - imported before a test changes the version
-    attach_server,
-)
+from remit import Context, EventKind, Misused, Remit, agent
+from remit.agents import attach_server
 from remit.core.ids import CallerToken, new_secret
 from remit.system.unix_sockets import connect_to
 from support.pace import until
@@ -194,19 +191,6 @@ async def test_remit_opened_outside_an_agent_is_refused_inside(tmp_path: Path) -
             assert (await remit.delegate("uses")).data == 2
             assert (await remit.delegate("uses.thread")).ok
         assert await other.history() == []
-
-
-async def test_owner_with_another_protocol_version_is_refused(owner: Remit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    @agent("attaches")
-    async def attaches() -> str:
-        with pytest.raises(Unavailable, match="incompatible version of remit"):
-            async with Remit.open("/"):
-                pass
-        return "refused"
-
-    owner.register(attaches)
-    monkeypatch.setattr(attach_server, "VERSION", 99)
-    assert (await owner.delegate("attaches")).data == "refused"
 
 
 async def test_agents_that_only_the_attached_program_has_are_refused(project: Path) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -44,10 +43,6 @@ def test_example_of_a_test_passes(letters: Path) -> None:
     ran = run(["-m", "pytest", "-p", "pytest_asyncio.plugin", "-o", "asyncio_mode=auto"], letters, env={**os.environ, **plugins})
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "2 passed" in ran.stdout
-
-
-def remit_command(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return run(["-m", "remit.cli.main", *arguments, "--root", str(folder)], folder)
 
 
 async def test_tutorial_agents_answer_as_documented(letters: Path) -> None:

@@ -14,7 +14,6 @@ import pytest
 
 from remit.cli.doctor import EXTRAS
 from support import cli
-from support.server import announce
 
 
 def doctor(folder: Path, *arguments: str, **environment: str) -> cli.Result:
@@ -53,13 +52,6 @@ def test_every_extra_is_detected_by_its_modules(tmp_path: Path) -> None:
         named = {re.split(r"[\[>=<]", package)[0].replace("-", "_").lower() for package in project[extra]}
         for module in modules.split():
             assert named & {one.replace("-", "_").lower() for one in brought[module.partition(".")[0]]}, (extra, module)
-
-
-def test_doctor_reports_whether_the_project_is_served(tmp_path: Path) -> None:
-    (tmp_path / ".remit").mkdir()
-    assert "not running" in findings(doctor(tmp_path, "--json").stdout)["server"]["found"]
-    announce(tmp_path / ".remit" / "run", grpc="unix:/run/some.sock", http=None, token_file=None)
-    assert findings(doctor(tmp_path, "--json").stdout)["server"]["found"] == f"unix:/run/some.sock, by process {os.getpid()}"
 
 
 @pytest.mark.parametrize("damage", [b"this is no database, and as long as a header is. " * 40, None], ids=["damaged", "of a newer remit"])

@@ -19,7 +19,9 @@ import pytest
 from remit import Context, Remit, Return, agent
 from remit.system.sandbox import probe as probes
 from support import cli
+from support.escape_stage import processes_marked
 from support.pace import wait_until
+from support.repository import all_committed
 
 pytestmark = pytest.mark.skipif(not probes.probe().has_bubblewrap, reason="bubblewrap does not work here")
 PACKAGES = next(Path(path) for path in sys.path if (Path(path) / "_pytest").is_dir())
@@ -281,9 +283,7 @@ def repository(folder: Path, files: dict[str, str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (folder / name).write_text(text)
-    git = ["git", "-C", str(folder), "-c", "user.name=A", "-c", "user.email=a@b"]
-    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
-        subprocess.run([*git, *words], check=True)
+    all_committed(folder)
 
 
 @pytest.fixture
@@ -293,15 +293,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     (tmp_path / "home").mkdir()
     return tmp_path / "home"
-
-
-async def test_suite_passes_with_a_workspace_virtualenv_and_a_pyenv_interpreter(home: Path) -> None:
-    project = home / "project"
-    repository(project, {".gitignore": ".venv\n.remit\n"})
-    make_environment(project / ".venv", home / ".pyenv" / "versions" / "3.11.7")
-    done = await accept(project, SUITE, ".venv/bin/pytest -q")
-    assert done.evidence == "verified", done.errors
-    assert (project / "written.txt").read_text() == str(project / ".venv")
 
 
 @pytest.mark.parametrize("is_activated", [True, False])
@@ -392,16 +383,4 @@ def test_killing_the_runtime_kills_its_acceptance_commands(victim: Victim) -> No
         (victim.project / "started").read_text()
         process.kill()
     assert process.returncode == -signal.SIGKILL
-    wait_until(lambda: not running(nonce))
-
-
-def running(word: str) -> list[str]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            continue
-        if words[0] == "sleep" and word in words:
-            found.append(path.parent.name)
-    return found
+    wait_until(lambda: not processes_marked(nonce))

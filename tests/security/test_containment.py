@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from support.audit import audit_log
 from support.cli import run
 from support.containment import SECRET, victim
 from support.pace import until
-from support.repository import git
+from support.repository import all_committed, git
 from support.sandboxes import probe
 
 needs_bubblewrap = pytest.mark.skipif(not probe().has_bubblewrap, reason="bubblewrap does not work here")
@@ -32,11 +31,6 @@ def project_with(folder: Path, **agents: dict[str, Any]) -> Path:
     (project / "remit.toml").write_text("\n".join(lines) + "\n")
     (project / ".gitignore").write_text(".remit/\n")
     return project
-
-
-def commit(project: Path) -> None:
-    for words in (["init", "-q"], ["add", "."], ["-c", "user.name=T", "-c", "user.email=t@localhost", "commit", "-qm", "Begin"]):
-        subprocess.run(["git", *words], cwd=project, check=True, capture_output=True, timeout=20)
 
 
 def command(*words: str, **more: Any) -> dict[str, Any]:
@@ -59,7 +53,7 @@ async def test_contained_program_cannot_reach_the_host_and_its_work_is_harvested
     async with victim(tmp_path, project) as host:
         monkeypatch.setenv("HOME", str(host.home))
         host.arm()
-        commit(project)
+        all_committed(project)
         host.seal()
         async with Remit.open(project) as remit:
             first = await remit.delegate("shared", task="Attack.", timeout=60)
@@ -162,7 +156,7 @@ async def test_git_repository_cannot_be_created_from_inside(tmp_path: Path) -> N
     below = project / "sub"
     below.mkdir()
     (project / "sub.toml").rename(below / "remit.toml")
-    commit(project)
+    all_committed(project)
     async with Remit.open(below) as remit:
         inside = await remit.delegate("maker", task="Make one.", timeout=30)
     assert (inside.status, inside.data) == ("completed", "true")
@@ -176,7 +170,7 @@ async def test_git_hooks_in_the_project_cannot_be_changed(tmp_path: Path) -> Non
     project = project_with(tmp_path, maker=command("sh", "-c", f"{plant}; true"), reader=command("true"))
     (project / "dev/hooks").mkdir(parents=True)
     (project / "dev/hooks/pre-commit").write_text("#!/bin/sh\n")
-    commit(project)
+    all_committed(project)
     git(project, "config", "core.hooksPath", "dev/hooks")
     async with Remit.open(project) as remit:
         assert (await remit.delegate("maker", task="Make.", timeout=30)).status == "completed"
@@ -210,8 +204,8 @@ async def test_submodule_repositories_cannot_be_changed(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (project / "lib" / name).mkdir(parents=True)
         (project / "lib" / name / "x.txt").write_text("x")
-        commit(project / "lib" / name)
-    commit(project)
+        all_committed(project / "lib" / name)
+    all_committed(project)
     shutil.rmtree(project / "lib" / "two" / ".git")
     async with Remit.open(project) as remit:
         assert (await remit.delegate("maker", task="Make.", timeout=30)).status == "completed"

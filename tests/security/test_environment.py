@@ -3,7 +3,6 @@
 import ast
 import os
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import remit as package
 from remit import Remit, agent
 from remit.system.interpreter import listed_environment
 from support import cli
+from support.repository import begin, git
 
 SOURCES = Path(package.__file__).parent
 KEYS = {"ANTHROPIC_API_KEY": "sk-ant-stolen-1", "AWS_SECRET_ACCESS_KEY": "stolen-2", "DATABASE_URL": "postgres://u:stolen-3@db"}
@@ -78,14 +78,11 @@ def contents(seen: Path) -> str:
 
 
 def test_git_hooks_and_filters_see_no_api_key(tmp_path: Path) -> None:
-    run = lambda *words: subprocess.run(["git", "-C", str(tmp_path), *words], check=True, capture_output=True)  # noqa: E731
-    run("init", "-q")
-    run("config", "user.name", "Ada")
-    run("config", "user.email", "ada@example.org")
+    begin(tmp_path)
     hook = tmp_path / ".git" / "hooks" / "pre-commit"
     hook.write_text(f"#!/bin/sh\nenv > {tmp_path}/hook.seen\n")
     hook.chmod(0o755)
-    run("config", "filter.spy.clean", f"sh -c 'env > {tmp_path}/filter.seen; cat'")
+    git(tmp_path, "config", "filter.spy.clean", f"sh -c 'env > {tmp_path}/filter.seen; cat'")
     (tmp_path / ".gitattributes").write_text("*.md filter=spy\n")
     done = cli.run("task", "Write it down", cwd=tmp_path)
     assert done.code == 0, done.stderr

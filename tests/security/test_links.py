@@ -11,7 +11,7 @@ from remit import Board, Context, Refused, Remit, Return, agent
 from remit.system.trust import create_approved
 from support import cli
 from support.folders import dig, removed_at_the_end
-from support.repository import begin, git
+from support.repository import all_committed, begin
 
 FOLDERS = (
     ".remit/scratch",
@@ -152,14 +152,11 @@ def test_new_files_of_a_project_are_not_written_through_a_link_that_leads_out(tm
 def test_files_shared_with_a_worktree_stay_in_it(tmp_path: Path, outside: Path, key: str) -> None:
     """An agent commits a link in place of a folder; acceptance then gets a worktree of that commit, with the shared file."""
     root = tmp_path / "project"
-    root.mkdir()
-    begin(root)
     (root / "conf/local").mkdir(parents=True)
     (root / "conf/local/key").write_text("secret")
     (root / "conf/readme").write_text("conf\n")
     (root / ".gitignore").write_text(".remit/\nconf/local/\n")
-    git(root, "add", ".")
-    git(root, "commit", "-qm", "begin")
+    all_committed(root)
 
     @agent("linking", workspace="worktree", merge="queue")
     async def linking(ctx: Context) -> str:

@@ -22,8 +22,8 @@ HOSTILE = {
 
 
 def new_project(root: Path) -> Path:
+    (root / "old").mkdir(parents=True)
     begin(root)
-    (root / "old").mkdir()
     (root / "old/.envrc").write_text("export A=1\n")
     (root / "pyproject.toml").write_text('[project]\nname = "x"\n')
     (root / "a.py").write_text("a = 1\n")
@@ -97,9 +97,7 @@ async def test_protected_files_are_merged_only_with_an_explicit_option(tmp_path:
 
 async def test_git_filters_of_a_repository_nested_in_a_worktree_do_not_run(tmp_path: Path) -> None:
     """Git queries the status of nested repositories in its index, which runs commands from their configuration."""
-    marker, root = tmp_path / "ran", tmp_path / "project"
-    root.mkdir()
-    new_project(root)
+    marker, root = tmp_path / "ran", new_project(tmp_path / "project")
 
     @agent("nesting", workspace="worktree")
     async def nesting(ctx: Context) -> str:
@@ -126,9 +124,7 @@ async def test_git_filters_of_a_repository_nested_in_a_worktree_do_not_run(tmp_p
 
 async def test_program_named_git_in_a_worktree_is_not_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A relative `./bin` on PATH is resolved in the current directory, and git runs in the agent's."""
-    marker, root = tmp_path / "ran", tmp_path / "project"
-    root.mkdir()
-    new_project(root)
+    marker, root = tmp_path / "ran", new_project(tmp_path / "project")
 
     @agent("planting", workspace="worktree")
     async def planting(ctx: Context) -> str:
@@ -145,9 +141,7 @@ async def test_program_named_git_in_a_worktree_is_not_executed(tmp_path: Path, m
 
 
 async def test_git_filter_script_modified_by_an_agent_is_not_run(tmp_path: Path) -> None:
-    marker, root = tmp_path / "ran", tmp_path / "project"
-    root.mkdir()
-    new_project(root)
+    marker, root = tmp_path / "ran", new_project(tmp_path / "project")
     (root / "clean.sh").write_text("cat\n")
     (root / ".gitattributes").write_text("*.py filter=x\n")
     git(root, "add", "--all", "--force")

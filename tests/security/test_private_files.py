@@ -2,7 +2,6 @@
 
 import os
 import stat
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from remit import BlockingContext, Failed, Remit, agent
 from support import cli
+from support.repository import begin, git
 
 SHARED = ("agents", "commands", "context", "policy.cedar", ".gitignore")
 """Files of the repository: git decides their permissions."""
@@ -51,9 +51,8 @@ def broken() -> str:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    identity = ("-c", "user.name=a", "-c", "user.email=a@example.com")
-    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
-    subprocess.run(["git", "-C", str(tmp_path), *identity, "commit", "-qm", "x", "--allow-empty"], check=True)
+    begin(tmp_path)
+    git(tmp_path, "commit", "-qm", "x", "--allow-empty")
     return tmp_path
 
 

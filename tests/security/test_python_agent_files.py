@@ -155,19 +155,6 @@ def test_unapproved_file_is_listed_from_its_source_and_never_loaded(tmp_path: Pa
     assert not imports(trace)
 
 
-@pytest.mark.usefixtures("untrusted")
-def test_listing_a_clone_runs_no_code(tmp_path: Path) -> None:
-    trace = tmp_path / "trace"
-    project(tmp_path, mine=LEAVES_A_TRACE.format(trace=str(trace)))
-    listed = {one["name"]: one["kind"] for one in cli.run_json("agents", cwd=tmp_path)["agents"]}
-    assert {name: listed[name] for name in ("here", "on.thread", "apart")} == dict.fromkeys(("here", "on.thread", "apart"), "not approved")
-    refused = cli.run("delegate", "here", "n=1", "--json", cwd=tmp_path)
-    assert refused.json()["errors"][0]["code"] == "NOT_TRUSTED"
-    for command in (("doctor",), ("roles",), ("policy", "check")):
-        assert cli.run(*command, cwd=tmp_path).code == 0, command
-    assert not imports(trace)
-
-
 def test_unapproved_file_does_not_replace_another_agent(tmp_path: Path) -> None:
     text = "from remit import agent\n" + "".join(f"@agent({name!r})\ndef f(): ...\n" for name in ("planner", "worker.read_file", "mine"))
     project(tmp_path, clone=text)

@@ -15,6 +15,7 @@ from remit.system.sandbox import probe as probes
 from remit.system.sandbox.boxes import shell_box
 from remit.system.sandbox.profile import Profile, git_directories, private_home, toolchain
 from remit.system.sandbox.run import run_program
+from support.repository import begin, git
 from support.sandboxes import Limits, node, probe
 
 pytestmark = pytest.mark.skipif(not probe().has_bubblewrap, reason="bubblewrap does not work here")
@@ -178,10 +179,9 @@ def test_virtualenv_interpreter_is_visible_at_any_location(home: Path, layout: s
 
 def test_git_directory_of_a_worktree_is_read_only(home: Path) -> None:
     main, worktree = home / "project", home / "other" / "worktree"
-    git = ["git", "-c", "user.name=A", "-c", "user.email=a@b", "-C", str(main)]
-    subprocess.run([*git, "init", "-q"], check=True)
-    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
-    subprocess.run([*git, "worktree", "add", "-q", str(worktree)], check=True)
+    begin(main)
+    git(main, "commit", "-q", "--allow-empty", "-m", "first")
+    git(main, "worktree", "add", "-q", str(worktree))
     assert git_directories(worktree) == (worktree / ".git", main / ".git")
     profile = Profile(workspace=worktree, read_only=git_directories(worktree))
     script = f"git log --format=%s; echo x > a.txt; git status --short; echo evil > {main}/.git/hooks/post-checkout; echo evil > .git"

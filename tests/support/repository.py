@@ -13,3 +13,10 @@ def begin(root: Path) -> None:
     git(root, "init", "-q", "-b", "main")
     with (root / ".git" / "config").open("a") as config:
         config.write("[user]\n\tname = Ada\n\temail = ada@example.com\n")
+
+
+def all_committed(root: Path) -> None:
+    """Initialise a repository with one commit of all files in the folder."""
+    begin(root)
+    git(root, "add", ".")
+    git(root, "commit", "-qm", "begin")

@@ -11,7 +11,7 @@ from remit import BoardState as State
 from remit import Task, TaskArtifact, Unavailable
 from remit import TaskPriority as Priority
 from remit import TaskStatus as Status
-from remit.board.state_file import entry_to_task, read_state, state_to_bytes, task_to_entry
+from remit.board.state_file import read_state, state_to_bytes, task_to_entry
 from remit.board.task import PlanVersion
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -49,12 +49,6 @@ def tasks(number: st.SearchStrategy[int] = numbers) -> st.SearchStrategy[Task]:
         extra=more,
         **texts,
     )
-
-
-@given(tasks())
-def test_task_round_trips(task: Task) -> None:
-    entry = json.loads(json.dumps(task_to_entry(task)))
-    assert entry_to_task(entry) == task
 
 
 @given(st.lists(tasks(), max_size=4, unique_by=lambda task: task.number), more, st.dictionaries(words, words, max_size=2))

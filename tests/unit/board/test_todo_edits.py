@@ -12,7 +12,7 @@ from remit import TaskPriority as Priority
 from remit import TaskStatus as Status
 from remit.board.state_file import data_to_state, state_to_data
 from remit.board.task import NEED_REASON, slug_of
-from remit.board.todo import draw, escape_lines, strip_blank_lines, unescape_lines
+from remit.board.todo import draw, strip_blank_lines
 from remit.board.todo_merge import may_become, merge
 
 AT = "2026-01-02T03:04:05Z"
@@ -65,11 +65,6 @@ OURS = {"New", "TODO", "High", "Medium", "Low", "Priority", "Status", "Descripti
 
 def words_of(text: str) -> set[str]:
     return {word for word in re.findall(r"\w{2,}", text) if not word.isdigit()} - OURS
-
-
-@given(st.lists(line, max_size=12))
-def test_escaping_of_lines_that_look_like_structure_round_trips(lines: list[str]) -> None:
-    assert unescape_lines(escape_lines(lines)) == lines
 
 
 @given(boards())

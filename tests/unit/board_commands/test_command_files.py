@@ -2,18 +2,14 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit import Misused, Remit, bind_command
+from remit import Misused
 from remit import find_command as find
-from remit import run_command as run
-from remit.board.command_files import CommandFile, check_arguments, every, fill_arguments, places
-from remit.board.project_commands import BoundCommand, command_outcome
-from remit.testing import Scripted, answer
+from remit.board.command_files import check_arguments, every, fill_arguments, places
 
 HEAD = "---\ndescription: Fix a thing\nagent: fixer\nargument-hint: [number] [words]\n---\n"
 
@@ -88,27 +84,6 @@ def test_links_out_of_the_project_are_not_followed(tmp_path: Path) -> None:
     found, problems = every(root)
     assert found == []
     assert problems == [".remit/commands/a.md: it is a link that leads out of the project."]
-
-
-def bound_file(root: Path, name: str) -> tuple[CommandFile, BoundCommand]:
-    command = find(root, name)
-    return command, bind_command(root, command)
-
-
-async def run_command(root: Path, name: str, *arguments: str, agent: Scripted) -> Any:
-    command, found = bound_file(root, name)
-    async with Remit.open(root, agents=[agent], settings=found.settings) as remit:
-        done = await run(remit, command, arguments, found)
-        return command_outcome(command, done), await remit.describe(done.session_id)
-
-
-async def test_command_file_runs_its_agent_under_its_own_name(tmp_path: Path) -> None:
-    put(tmp_path, ".remit/commands/fix.md", HEAD.replace("agent:", "timeout: 33\nagent:") + "Fix $1.")
-    fixer = Scripted("fixer", answer("Fixed."))
-    done, record = await run_command(tmp_path, "fix", "7", "now", agent=fixer)
-    assert fixer.calls == [{"task": "Fix 7.\n\nMore arguments: now"}]
-    assert (record.path, record.command, record.timeout_seconds) == (("orchestrator", "fix", "fixer"), "fix", 33.0)
-    assert (done.command, done.status, done.data["data"]) == ("fix", "completed", "Fixed.")
 
 
 RULES = "---\ndescription: x\narguments: {number: integer, level: [low, high], focus: 'text...?'}\n---\nDo $1 $ARGUMENTS\n"

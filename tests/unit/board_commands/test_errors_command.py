@@ -12,15 +12,10 @@ from remit import TaskStatus as Status
 from remit import errors_to_task as errors
 from remit.board.error_tasks import _record, ids_of, note_fixed, settle_ledger
 from remit.core.deadline import iso
-from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence, Fix
+from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence
 from remit.testing import Scripted, answer
 
 PLAN = "# Plan\n\n### Phase 1: Fix it [NOT STARTED]\n- **Goal**: fixed\n- **Tasks**:\n  - [ ] fix\n- **Timing**: 1 hour\n"
-
-
-def set_status(ledger: ErrorLedger, entry_id: str, status: str) -> None:
-    (entry,) = (one for one in ledger.entries() if one.id == entry_id)
-    ledger.set_fixes({entry_id: Fix(status=status, plan_ref=entry.fix_plan_ref, task_ref=entry.fix_task_ref)})
 
 
 def occurrence(agent: str, message: str, code: str = "UNKNOWN_ERROR", kind: str = "execution") -> ErrorOccurrence:

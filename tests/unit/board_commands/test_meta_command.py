@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from remit import Context, Remit, RemitError
+from remit import Remit, RemitError
 from remit.board.meta import Kind, MetaRequest, find_place, meta
 from remit.cli.command_table import COMMANDS
 from remit.testing import Scripted, answer
@@ -81,16 +81,3 @@ async def test_derived_name_is_unused_and_no_file_is_overwritten(tmp_path: Path)
     second = await made(tmp_path, "Finds dead links", builder=Scripted("meta-builder", good))
     assert (first.data["name"], second.data["name"]) == ("finds-dead-links", "finds-dead-links-2")
     assert mine.read_text() == before
-
-
-async def test_file_whose_name_was_taken_during_the_run_is_not_written(tmp_path: Path) -> None:
-    text = "---\ndescription: x\n---\nYou are it."
-
-    async def while_another(ctx: Context, _arguments: dict[str, Any]) -> Any:
-        (ctx.root / ".remit/agents").mkdir(parents=True)
-        (ctx.root / ".remit/agents/links.md").write_text("mine")
-        return {"status": "completed", "summary": "Wrote it. Good.", "artifacts": [], "errors": [], "data": {"file": text}}
-
-    outcome = await made(tmp_path, "Finds links", builder=Scripted("meta-builder", while_another), name="links")
-    assert "exists already and is not overwritten" in outcome.summary
-    assert (tmp_path / ".remit/agents/links.md").read_text() == "mine"

@@ -16,7 +16,7 @@ from remit import revise_plan as revise
 from remit.board.command_lifecycle import complexity_of, loaded_context
 from remit.board.task import slug_of
 from support.boards import board_with
-from support.repository import begin, git
+from support.repository import all_committed, begin, git
 from support.repository import git as git_in
 
 PLAN = "# Plan\n\n### Phase 1: Add the grammar [NOT STARTED]\n- **Goal**: grammar\n\n### Phase 2: Build [NOT STARTED]\n- **Goal**: parser\n"
@@ -281,10 +281,8 @@ async def test_exactly_the_files_of_the_change_are_committed(tmp_path: Path) -> 
 @pytest.mark.parametrize(("merge", "is_alone"), [(False, True), (True, True), ("queue", True), (True, False)])
 async def test_report_written_in_a_worktree_is_filed_once_and_the_worktree_removed(tmp_path: Path, merge: Any, is_alone: bool) -> None:
     """Nothing is merged: the board commits the report. A worktree with other changes stays, and is named."""
-    begin(tmp_path)
     (tmp_path / ".gitignore").write_text(".remit/\n")
-    git(tmp_path, "add", ".gitignore")
-    git(tmp_path, "commit", "-qm", "begin")
+    all_committed(tmp_path)
     board_with(tmp_path, task())
 
     @agent("researcher", workspace="worktree", merge=merge)

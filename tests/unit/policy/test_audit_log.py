@@ -66,12 +66,6 @@ def test_several_processes_lose_no_line(tmp_path: Path) -> None:
     assert sorted(sessions(tmp_path)) == sorted(f"{name}{number}" for name in "abc" for number in range(60))
 
 
-def test_unwritable_log_is_reported(tmp_path: Path) -> None:
-    (tmp_path / FILE).mkdir()
-    with pytest.raises(Unavailable, match="cannot be written"):
-        AuditLog(tmp_path).write([entry_text({"event": "decided"})])
-
-
 def test_link_in_place_of_the_log_is_not_followed(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("mine")
