@@ -19,11 +19,11 @@ async def echo(ctx: Context, text: str) -> str:
 
 @asynccontextmanager
 async def project(
-    root: Path, script: Script, *, agents: Iterable[Any] = (), **settings: Any
+    root: Path, script: Script, *, agents: Iterable[Any] = (), approver: Any = None, **settings: Any
 ) -> AsyncIterator[tuple[Remit, ScriptedModels]]:
     """A project with `echo` and these agents."""
     async with (
         ScriptedModels(script) as models,
-        Remit.open(root, agents=[echo, *agents], settings={**settings_for(models.openai_url), **settings}) as remit,
+        Remit.open(root, agents=[echo, *agents], settings={**settings_for(models.openai_url), **settings}, approver=approver) as remit,
     ):
         yield remit, models

@@ -68,8 +68,8 @@ def outgoing(server: WebServer) -> list[Request]:
 
 
 @asynccontextmanager
-async def assistant(root: Path, *script: Any, approver: Person | None = None, **settings: Any) -> AsyncIterator[Remit]:
-    async with assistant_harness.project(root, [*script, Say("Done.")], **settings) as (remit, _):
+async def assistant(root: Path, *script: Any, **options: Any) -> AsyncIterator[Remit]:
+    async with assistant_harness.project(root, [*script, Say("Done.")], **options) as (remit, _):
         yield remit
 
 
@@ -79,32 +79,26 @@ async def results(remit: Remit, returned: Return) -> list[Return]:
 
 
 @pytest.mark.parametrize(
-    "how",
+    ("query", "how"),
     [
-        {"method": "POST", "body": SECRET},
-        {"headers": {"X-Note": SECRET}},
-        {"headers": {"Accept": SECRET}},
-        {"headers": {"accept-language": SECRET}},
+        ("", {"method": "POST", "body": SECRET}),
+        ("", {"headers": {"X-Note": SECRET}}),
+        ("", {"headers": {"Accept": SECRET}}),
+        ("", {"headers": {"accept-language": SECRET}}),
+        (f"?note={SECRET.replace(' ', '+')}", {}),
     ],
-    ids=["body", "header", "accept", "language"],
+    ids=["body", "header", "accept", "language", "url"],
 )
-async def test_file_content_is_not_sent_to_a_host_named_by_the_user(project: Path, server: WebServer, how: dict[str, Any]) -> None:
-    async with assistant(project, read(), fetch(f"{server.url}/", **how)) as remit:
+async def test_file_content_is_not_sent_to_a_host_named_by_the_user(
+    project: Path, server: WebServer, query: str, how: dict[str, Any]
+) -> None:
+    async with assistant(project, read(), fetch(f"{server.url}/{query}", **how)) as remit:
         returned = await ask(remit, f"Read plan.txt, then look at {server.url}/")
         read_, sent = await results(remit, returned)
     assert read_.ok
     assert sent.errors[0].code == "POLICY_DENIED"
     assert "no person can be asked here" in sent.errors[0].message
     assert "ask-before-sending" in sent.errors[0].recommendation
-    assert outgoing(server) == []
-
-
-async def test_file_content_is_not_sent_in_a_url(project: Path, server: WebServer) -> None:
-    sending = fetch(f"{server.url}/?note={SECRET.replace(' ', '+')}")
-    async with assistant(project, read(), sending) as remit:
-        returned = await ask(remit, f"Read plan.txt, then look at {server.url}/")
-        _, sent = await results(remit, returned)
-    assert sent.errors[0].code == "POLICY_DENIED"
     assert outgoing(server) == []
 
 
@@ -186,17 +180,8 @@ async def test_url_in_a_search_query_is_not_a_search_result(project: Path, serve
 @pytest.mark.parametrize("says", [True, False])
 async def test_approval_is_asked_once_per_host(project: Path, server: WebServer, says: bool) -> None:
     person = Person(says=says)
-    script = [
-        read(),
-        fetch(f"{server.url}/linked", body="x", method="POST"),
-        fetch(f"{server.url}/other", body="y", method="POST"),
-        Say("Done."),
-    ]
-    from assistant_project import settings_for
-
-    from remit.testing import ScriptedModels
-
-    async with ScriptedModels(script) as models, Remit.open(project, settings=settings_for(models.openai_url), approver=person) as remit:
+    posts = [fetch(f"{server.url}/{path}", body="x", method="POST") for path in ("linked", "other")]
+    async with assistant(project, read(), *posts, approver=person) as remit:
         await ask(remit, "Read plan.txt and report it.")
     assert len(person.questions) == (1 if says else 2)
     assert f"wants to send a request to {server.url}/linked" in person.questions[0]

@@ -129,18 +129,3 @@ async def test_workspace_files_are_available(remit: Remit, tmp_path: Path) -> No
     assert (done.status, data["stdout"]) == ("completed", "a\nb\n")
     assert {file["name"] for file in data["files"]} == {"sorted.txt", "names.txt"}
     assert (tmp_path / "names.txt").read_text() == "b\na\nb\n"
-
-
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [
-        ("exit()", 0),
-        ("import sys; sys.exit(7)", 7),
-        ("raise SystemExit('gone')", 1),
-        ("import os; os._exit(9)", 9),
-        ("raise SystemExit(10 ** 30)", 255),
-    ],
-)
-async def test_exit_code_is_reported(remit: Remit, code: str, status: int) -> None:
-    _, data = await executed(remit, code)
-    assert data["exitCode"] == status

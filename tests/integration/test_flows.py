@@ -84,6 +84,9 @@ def test_unapproved_flow_is_listed_and_refused(project: Path) -> None:
     assert run_json("run", "words", "folder=notes", cwd=project)["status"] == "completed"
     _write(project, "words", WORDS.replace("notes", "other") + "\n")
     assert run_json("run", "words", "folder=notes", cwd=project, code=5)["errors"][0]["code"] == "NOT_TRUSTED"
+    (project / "elsewhere.toml").write_text(WORDS)
+    assert "elsewhere.toml is not approved" in run("run", "elsewhere.toml", "folder=notes", cwd=project).stderr
+    assert run("run", "elsewhere.toml", "folder=notes", "--trust", cwd=project).code == 0
 
 
 @pytest.mark.parametrize(
@@ -147,10 +150,3 @@ async def test_flows_are_checked_once_however_often_they_are_called(project: Pat
     async with Remit.open(project, agents=[start]) as remit:
         assert remit.directory.find("flow.level0").check({})  # type: ignore[union-attr]
         assert start.calls == []
-
-
-@pytest.mark.usefixtures("untrusted")
-def test_flow_file_of_the_project_needs_approval(project: Path) -> None:
-    (project / "elsewhere.toml").write_text(WORDS)
-    assert "elsewhere.toml is not approved" in run("run", "elsewhere.toml", "folder=notes", cwd=project).stderr
-    assert run("run", "elsewhere.toml", "folder=notes", "--trust", cwd=project).code == 0

@@ -1,8 +1,6 @@
 """Handover: a runtime that stops leaves resumable delegations to the next process."""
 
 import asyncio
-import subprocess
-import sys
 from pathlib import Path
 
 from remit import Context, Remit, agent
@@ -15,32 +13,6 @@ async def steps(ctx: Context, count: int = 3) -> str:
         await ctx.checkpoint(1)
         await asyncio.sleep(30)
     return f"Went on from {done}."
-
-
-@agent("once")
-async def once(ctx: Context) -> str:
-    await asyncio.sleep(30)
-    return "Never."
-
-
-async def test_handover_leaves_resumable_work_to_the_next_process(tmp_path: Path) -> None:
-    remit = Remit.open(tmp_path, agents=[steps, once])
-    async with remit:
-        handle = await remit.start("steps")
-        other = await remit.start("once")
-        waiting = asyncio.ensure_future(handle.result())
-        await asyncio.sleep(0.1)
-        await remit.close(hand_over=True)
-        (raised,) = await asyncio.gather(waiting, return_exceptions=True)
-        assert "Handed over" in str(raised)
-    async with Remit.open(tmp_path, agents=[steps, once], recover=False) as looking:
-        assert (await looking.describe(handle.session_id)).state == "running"
-        assert (await looking.describe(other.session_id)).state == "cancelled"
-    async with Remit.open(tmp_path, agents=[steps, once]) as after:
-        assert after.recovered.resumed == [handle.session_id]
-        done = await after.result(handle.session_id, wait_seconds=10)
-        assert done is not None
-        assert done.data == "Went on from 1."
 
 
 async def test_queued_delegation_is_handed_over_without_being_started(tmp_path: Path) -> None:
@@ -59,30 +31,3 @@ async def test_queued_delegation_is_handed_over_without_being_started(tmp_path: 
 @agent("noted")
 async def noted(ctx: Context) -> None:
     (ctx.root / "began").touch()
-
-
-STUBBORN = """
-import asyncio, sys
-from remit import Context, Remit, Unavailable, agent
-
-@agent("stubborn", resumable=True)
-async def stubborn(ctx: Context) -> None:
-    while True:
-        try:
-            await asyncio.sleep(5)
-        except asyncio.CancelledError:
-            pass
-
-async def main():
-    async with Remit.open(sys.argv[1], agents=[stubborn]) as remit:
-        await remit.start("stubborn")
-        await asyncio.sleep(0.1)
-        print(len(await remit.close(hand_over=True)))
-
-asyncio.run(main())
-"""
-
-
-def test_program_exits_although_a_handed_over_agent_ignores_cancellation(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", STUBBORN, str(tmp_path)], timeout=20, capture_output=True, text=True, check=True)
-    assert done.stdout == "1\n"

@@ -4,11 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from assistant_harness import project
 
-from remit import Context, Record, Remit, Task, agent, ask
+from remit import Context, Record, Remit, Task, agent
 from remit import research_task as research
-from remit.testing import Call, Say
 from support.boards import board_with
 
 TASK = "What is the limit of the queue?"
@@ -74,13 +72,3 @@ async def test_board_reaches_deep_research_through_a_specialist(root: Path) -> N
             (2, "lean-research-agent"),
             (2, "researcher.deep_research"),
         ]
-
-
-async def test_assistant_reaches_deep_research_through_a_specialist(root: Path) -> None:
-    script = [Call("delegate", target="study", parameters={"task": TASK}), Say("It is 512. That is what the file says.")]
-    async with project(root, script, agents=AGENTS) as (remit, models):
-        done = await ask(remit, TASK)
-        assert "512" in next(one.results[0] for one in models.requests if one.results)
-        tree = await remit.tree(done.session_id)
-    assert {(1, "assistant"), (2, "study"), (3, "lean-research-agent"), (3, "researcher.deep_research")} <= set(places(tree))
-    assert max(one.depth for one in tree) == 3

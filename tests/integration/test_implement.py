@@ -117,16 +117,6 @@ async def test_timeout_makes_the_task_partial_and_names_the_phase_to_resume(tmp_
     assert (await Worker().implement(board)).status == "completed"
 
 
-async def test_no_phase_is_started_after_the_deadline(tmp_path: Path) -> None:
-    board, worker = made_project(tmp_path, in_git=False), Worker()
-    outcome = await worker.implement(board, timeout=0.5)
-    assert (outcome.status, outcome.stop_reason, outcome.data["resume_from_phase"]) == ("partial", "deadline", 1)
-    assert worker.phases == []
-    assert entry(board)["status"] == "partial"
-    with pytest.raises(Misused, match="above the maximum"):
-        await worker.implement(board, timeout=20_000)
-
-
 async def test_acceptance_decides_whether_a_phase_is_completed(tmp_path: Path) -> None:
     """The phase's commands and the plan's for each phase, the task's for the last."""
     plan = PLAN.replace("# Plan\n", "# Plan\n\n- **Accept**: `test ! -e broken`\n")
@@ -230,14 +220,6 @@ async def test_agent_cannot_mark_other_phases_completed(tmp_path: Path) -> None:
     assert "A note of the agent." in (tmp_path / PLAN_PATH).read_text()
 
 
-async def test_refused_implement_leaves_the_task_unchanged(tmp_path: Path) -> None:
-    board = made_project(tmp_path, in_git=False)
-    async with Remit.open(tmp_path, agents=Worker().agents(), recover=False, policy="forbid(principal, action, resource);") as remit:
-        outcome = await implement(remit, board, 1)
-    assert outcome.stop_reason == "refused"
-    assert (entry(board)["status"], markers(board)[0]) == ("planned", "NOT STARTED")
-
-
 def with_tasks(board: Board, *tasks: Task) -> None:
     with board.change() as draft:
         draft.state = draft.state.with_tasks(tasks)
@@ -323,17 +305,6 @@ def test_killed_run_is_resumed_in_its_phase(tmp_path: Path, dies_in: str) -> Non
     assert subjects(tmp_path) == ["begin", *wanted]
     assert files_of(tmp_path, "task 1 phase 2") - BOARD_FILES == {"part2.txt", PLAN_PATH}
     assert disagreements(tmp_path) == []
-
-
-async def test_plan_emptied_by_an_agent_is_restored(tmp_path: Path) -> None:
-    def empties(ctx: Context, phase: int) -> Any:
-        (ctx.root / PLAN_PATH).write_text("# Nothing left to do\n")
-        return writes(ctx, phase)
-
-    board, worker = made_project(tmp_path), Worker(p1=empties)
-    outcome = await worker.implement(board)
-    assert (outcome.status, worker.phases, markers(board)) == ("completed", [1, 2, 3], ["COMPLETED"] * 3)
-    assert any("it was restored" in warning for warning in outcome.warnings)
 
 
 async def test_commit_has_no_files_of_other_tasks_or_of_the_user(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import sys
 import tomllib
 from pathlib import Path
@@ -12,7 +11,6 @@ from cli_project import remit, remit_json
 
 from remit import Misused, Unavailable
 from remit.cli.install import TOOLS, Tool, plan_install
-from support.cli import start
 
 CLAUDE, CODEX, OPENCODE = TOOLS.values()
 ENTRY = CLAUDE.entry(("remit",))
@@ -63,18 +61,6 @@ def test_entry_is_shown_written_once_and_undone(project: Path, tool: Tool) -> No
     assert (undone.returncode, files_of(project)) == (0, [])
     assert f"--- {tool.files[0]}" in undone.stdout
     assert remit(project, "install", tool.name, "--undo", "--yes").stdout.startswith("Nothing to do")
-
-
-@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 6), ("\x04", 130)], ids=["yes", "no", "no answer"])
-def test_terminal_user_is_asked_before_writing(project: Path, answer: str, code: int) -> None:
-    ours, theirs = pty.openpty()
-    process = start("install", "claude", cwd=project, stdin=theirs)
-    os.write(ours, answer.encode())
-    _, error = process.communicate(timeout=60)
-    os.close(ours)
-    os.close(theirs)
-    assert (process.returncode, "Nothing was changed" in error) == (code, code == 130)
-    assert (project / ".mcp.json").exists() == (code == 0)
 
 
 def test_entry_starts_the_remit_that_wrote_it(project: Path) -> None:

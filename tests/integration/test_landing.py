@@ -1,11 +1,8 @@
 """Work of a task in its worktree: one verdict before anything is merged, then it lands once, rebased and green, or not at all."""
 
 import asyncio
-import contextlib
 import os
-import signal
 import socket
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +11,9 @@ from typing import Any
 import pytest
 from implement_harness import returned
 from landing_harness import GREEN, Writer, branches, made_board, status, writes
+from workspace_project import crash, left_by
 
-from remit import Context, Limits, ParallelOptions, Refused, Remit, Unavailable, agent, archive_tasks, implement_parallel
+from remit import Context, Limits, ParallelOptions, Refused, Remit, Unavailable, agent, implement_parallel
 from remit import implement_task as implement
 from support import cli
 from support.boards import LandingOptions, comment_on_work, merge_work, ready_tasks
@@ -184,22 +182,6 @@ async def test_unresolved_conflict_stays_on_its_branch(tmp_path: Path) -> None:
     assert (await writer.implement(board)).status == "completed"
     assert git(tmp_path, "show", "main:README") == "Resolved by a person.\n"
     assert len(writer.requests) == 3
-
-
-async def test_concurrent_commits_of_user_and_board_do_not_stop_the_merge(tmp_path: Path) -> None:
-    board = made_board(tmp_path, 2)
-
-    def script(_ctx: Context, folder: Path, _more: Any) -> Any:
-        (folder / "new.txt").write_text("new\n")
-        commit_theirs(tmp_path, "theirs.txt")
-        (tmp_path / "uncommitted.txt").write_text("x\n")
-        (tmp_path / "README").write_text("Being edited.\n")
-        return returned()
-
-    assert (await Writer(script).implement(board)).status == "completed"
-    assert (tmp_path / "README").read_text() == "Being edited.\n"
-    assert git(tmp_path, "log", "--format=%s", "--", "new.txt").strip() == "task 1: Task 1"
-    assert log(tmp_path)[1] == "theirs"
 
 
 async def test_merge_waits_for_conflicting_uncommitted_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -504,26 +486,6 @@ async def test_review_comments_go_to_the_session_and_the_work_can_be_merged(tmp_
     assert clean(tmp_path)
 
 
-async def test_user_can_merge_work_despite_the_verdict(tmp_path: Path) -> None:
-    board = made_board(tmp_path, 2)
-
-    def script(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
-        if more["number"] == 1:
-            (folder / "new.txt").write_text("new\n")
-        return returned(status="failed")
-
-    writer = Writer(script)
-    for number in (1, 2):
-        assert (await writer.implement(board, number)).status == "failed"
-    async with Remit.open(tmp_path, agents=writer.agents(), recover=False) as remit:
-        merged = await merge_work(remit, board, 1)
-        with pytest.raises(Refused, match="it has no work"):
-            await merge_work(remit, board, 2)
-    assert (merged.status, status(board, 1), status(board, 2)) == ("completed", "completed", "implementing")
-    assert git(tmp_path, "show", "main:new.txt") == "new\n"
-    assert clean(tmp_path)
-
-
 async def test_work_that_landed_before_a_kill_is_read_instead_of_a_cached_result(tmp_path: Path) -> None:
     @agent("reader", cache="1h", effects=("read",))
     async def reader(ctx: Context) -> bool:
@@ -538,43 +500,10 @@ async def test_work_that_landed_before_a_kill_is_read_instead_of_a_cached_result
     assert ([one.data for one in found], "cached_from" in found[1].metadata.extra) == ([True, True], True)
 
 
-@pytest.mark.parametrize("is_archived", [False, True])
-async def test_worktree_of_a_killed_process_is_removed_by_the_next_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_archived: bool
-) -> None:
-    board, writer = made_board(tmp_path, 2), Writer(writes("one.txt"), writes("two.txt"))
-    with monkeypatch.context() as killed:
-        killed.setattr("remit.board.task_landing.TaskLanding.close", lambda _landing: asyncio.sleep(0))
-        await writer.implement(board)
-    if is_archived:
-        archive_tasks(board, agreed=lambda _tasks: True)
-    assert len(branches(tmp_path)) == 2
-    assert (await writer.implement(board, 2)).status == "completed"
-    assert branches(tmp_path) == ["main"]
-
-
-def crash(project: Path, where: str) -> int:
-    """Implement task 1 in a process that is killed at this point; its id."""
-    here = Path(__file__)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(folder) for folder in (here.parents[1], here.parent))}
-    command = [sys.executable, str(here.with_name("workspace_crash.py")), str(project), where]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
-        assert process.wait(60) == -signal.SIGKILL
-    return process.pid
-
-
 @pytest.mark.parametrize("where", ["task setting up", "task accepting"])
 async def test_killed_command_leaves_no_process_on_the_host(tmp_path: Path, where: str) -> None:
     made_board(tmp_path)
-    sleeping = f"sleep\x0060.{crash(tmp_path, where):09}\0".encode()
-
-    def left() -> int:
-        count = 0
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):  # ended meanwhile
-                count += path.read_bytes() == sleeping
-        return count
-
-    assert left() == 1
+    killed = crash(tmp_path, where)
+    assert left_by(killed) == 1
     async with Remit.open(tmp_path):
-        assert left() == 0
+        assert left_by(killed) == 0

@@ -65,12 +65,3 @@ def test_plan_and_revise_write_templates_and_implement_is_refused(project: Path)
     before = state_of(project)
     ran = run_remit(project, "implement", "1")
     assert (ran.returncode, state_of(project)) == (5, before)
-
-
-def test_role_bound_to_an_undeclared_agent_is_refused(project: Path) -> None:
-    (project / "remit.toml").write_text('[roles]\nresearcher = "gone"\n')
-    before = state_of(project)
-    ran = run_remit(project, "research", "1")
-    assert ran.returncode == 5
-    assert "'gone'" in ran.stderr
-    assert state_of(project) == before

@@ -45,27 +45,6 @@ async def test_invalid_return_is_repaired_once_in_the_same_conversation(tmp_path
     assert "sess_" in json.dumps(repair.body["response_format"])
 
 
-async def test_twenty_calls_run_concurrently_with_results_in_call_order(tmp_path: Path) -> None:
-    """A failed call does not affect the others."""
-    together = asyncio.Barrier(19)
-
-    @agent("meet")
-    async def meet(number: int) -> int:
-        if number == 7:
-            raise ValueError("seven never comes")
-        await asyncio.wait_for(together.wait(), 10)
-        return number
-
-    calls = [Call("delegate", target="meet", parameters={"number": number}) for number in range(20)]
-    async with model_project(tmp_path, [calls, DONE], agents=[meet], tools=["meet"]) as (remit, server):
-        result = await ask_thinker(remit)
-    results = [json.loads(text) for text in tool_results(server.requests[1])]
-    assert result.ok, result
-    assert [one.get("data") for one in results] == [None if number == 7 else number for number in range(20)]
-    assert results[7].get("success") is False, results[7]
-    assert "seven never comes" in results[7]["error"]["message"]
-
-
 async def test_invalid_calls_are_answered_with_the_allowed_values(tmp_path: Path) -> None:
     faults = [
         Stray("run_shell", command="rm -rf /"),
@@ -288,28 +267,6 @@ async def test_results_read_returns_only_results_of_the_caller(tmp_path: Path) -
     assert '"text":"2"' in seen[0]
     assert all("POLICY_DENIED" in one and "a secret" not in one for one in seen[1:])
     assert any('"text":"a secret"' in text for one in server.requests for text in one.results)
-
-
-async def test_shortened_result_can_be_read_in_ranges(tmp_path: Path) -> None:
-    """Each range names the next one, whatever limit is given."""
-    read: list[str] = []
-
-    def script(request: ModelRequest) -> Any:
-        if not request.results:
-            return Call("delegate", target="count", operation="long", parameters={})
-        last = json.loads(request.results[-1])
-        if "readOn" in last:
-            on = last["readOn"]
-            read.append(last["data"][: on["parameters"]["offset"]])
-            return Call("delegate", **{**on, "parameters": {**on["parameters"], "limit": 60_000}})
-        read.append(last["data"]["text"])
-        parameters = {"taskId": last["taskId"], "offset": last["data"]["next"]}
-        return DONE if last["data"]["next"] is None else Call("delegate", target="results", operation="read", parameters=parameters)
-
-    async with model_project(tmp_path, script) as (remit, server):
-        assert (await ask_thinker(remit)).ok
-    assert "".join(read) == "".join(f"{number:06d}\n" for number in range(20_000))
-    assert all(len(text) <= 16_000 for request in server.requests for text in request.results)
 
 
 async def test_composition_is_limited_to_the_tools_of_its_model(tmp_path: Path) -> None:

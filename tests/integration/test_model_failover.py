@@ -6,7 +6,7 @@ import time
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,36 +19,28 @@ from remit.testing import Cut, Drip, Fail, Say, ScriptedModels, Silence
 from support.histories import RESTART, Answer, Question, UserMessage
 from support.pace import allowed
 
-KEY = "sk-hostile-0011223344556677"
+KEY = "sk-scripted-0011223344556677"
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 Play = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
 @pytest.fixture(autouse=True)
 def keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SCRIPTED_KEY", "sk-scripted-77aa55")
-    monkeypatch.setenv("HOSTILE_KEY", KEY)
+    monkeypatch.setenv("SCRIPTED_KEY", KEY)
 
 
-def chain_of(*servers: ScriptedModels | str, idle: float = 10.0, clock: Callable[[], float] = time.monotonic) -> Models:
+@asynccontextmanager
+async def chain(*servers: ScriptedModels | str, idle: float = 10.0) -> AsyncIterator[Models]:
     """Models `m1`, `m2`, … at these servers, in this order."""
     tables = {}
     for number, server in enumerate(servers, 1):
         url = server if isinstance(server, str) else server.openai_url
         tables[f"m{number}"] = ModelAddress(kind="openai", url=url, model="scripted", key_variable="SCRIPTED_KEY")
-    return Models(Settings(model=tuple(tables), models=tables, model_idle_seconds=idle), clock=clock)
-
-
-@asynccontextmanager
-async def closing(models: Models) -> AsyncIterator[Models]:
+    models = Models(Settings(model=tuple(tables), models=tables, model_idle_seconds=idle))
     try:
         yield models
     finally:
         await models.close()
-
-
-def chain(*servers: ScriptedModels | str, **more: Any) -> AbstractAsyncContextManager[Models]:
-    return closing(chain_of(*servers, **more))
 
 
 async def ask(models: Models, spending: SpendRecorder | None = None, **more: Any) -> Answer:
@@ -130,21 +122,6 @@ async def test_slow_stream_is_accepted_and_a_silent_one_times_out() -> None:
             await ask(models)
 
 
-async def test_failed_model_is_asked_after_the_others_for_a_while() -> None:
-    now = [1000.0]
-    async with (
-        ScriptedModels(lambda _: Fail(500)) as bad,
-        ScriptedModels(lambda _: Say("Here.")) as good,
-        chain(bad, good, clock=lambda: now[0]) as models,
-    ):
-        for _ in range(3):
-            await ask(models)
-        assert (len(bad.requests), len(good.requests)) == (1, 3)
-        now[0] += 31
-        await ask(models)
-        assert (len(bad.requests), len(good.requests)) == (2, 4)
-
-
 # ---- hostile or broken servers, as raw sockets
 
 
@@ -165,18 +142,11 @@ async def server(play: Play) -> AsyncIterator[str]:
 
     listening = await asyncio.start_server(handle, "127.0.0.1", 0)
     async with listening:
-        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-
-
-def models_at(*urls: str, idle: float = 5.0, kind: Any = "openai") -> Models:
-    tables = {
-        f"m{number}": ModelAddress(kind=kind, url=f"{url}/v1", model="x", key_variable="HOSTILE_KEY") for number, url in enumerate(urls, 1)
-    }
-    return Models(Settings(model=tuple(tables), models=tables, model_idle_seconds=idle))
+        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
 
 
 async def fault(play: Play, **more: Any) -> str:
-    async with server(play) as url, closing(models_at(url, **more)) as models:
+    async with server(play) as url, chain(url, **more) as models:
         with pytest.raises(Unavailable) as failed:
             await ask(models)
     assert failed.value.code == "AGENT_UNAVAILABLE"
@@ -185,7 +155,7 @@ async def fault(play: Play, **more: Any) -> str:
 
 async def answer_to(*events: bytes, spending: SpendRecorder | None = None) -> Answer:
     """The answer that is parsed from these events."""
-    async with server(sending(*events)) as url, closing(models_at(url)) as models:
+    async with server(sending(*events)) as url, chain(url) as models:
         return await ask(models, spending)
 
 
@@ -246,7 +216,7 @@ async def test_hostile_response_uses_bounded_memory(play: Play, words: str, monk
 async def test_truncated_error_shows_no_part_of_a_key(at: int) -> None:
     body = json.dumps({"error": {"message": "x" * at + KEY}}).encode()
     message = await fault(flood(b"HTTP/1.1 401 X\r\nContent-Type: application/json\r\n\r\n", body, 1))
-    assert "HOSTILE_KEY" in message
+    assert "SCRIPTED_KEY" in message
     assert not any(KEY[:length] in message for length in range(4, len(KEY)))
 
 
@@ -254,7 +224,7 @@ async def test_echoed_key_is_redacted_in_stream_and_reply() -> None:
     chunks: list[str] = []
     async with (
         server(sending(event(f"It is {KEY[:9]}"), event(f"{KEY[9:]}, sk-"), event(ended="stop"))) as url,
-        closing(models_at(url)) as models,
+        chain(url) as models,
     ):
         asked = await models.ask(SpendRecorder(), Question(choice=models.choice(), messages=[UserMessage(text="x")], hear=chunks.append))
     assert asked.reply.text == "".join(chunks) == "It is [redacted], sk-"

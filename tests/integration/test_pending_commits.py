@@ -18,6 +18,7 @@ from remit import archive_tasks as todo
 from remit import divide_task as divide
 from remit import recover_tasks as recover
 from remit.board.commits import NOTES, PendingCommit
+from support.repository import begin, git
 
 KILLED_BEFORE_GIT = """
 import os, signal, sys
@@ -32,17 +33,11 @@ todo(Board(Path(sys.argv[1])), agreed=lambda tasks: True)
 
 @pytest.fixture
 def board(tmp_path: Path) -> Board:
-    git(tmp_path, "init", "-q", ".")
-    git(tmp_path, "config", "user.name", "Ada")
-    git(tmp_path, "config", "user.email", "ada@example.com")
+    begin(tmp_path)
     made = Board(tmp_path)
     record(made, NewTask(text="First"))
     record(made, NewTask(text="Second"))
     return made
-
-
-def git(folder: Path, *arguments: str) -> str:
-    return subprocess.run(("git", *arguments), cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def subjects(board: Board) -> list[str]:

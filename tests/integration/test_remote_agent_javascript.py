@@ -72,13 +72,3 @@ async def test_remote_agent_works_is_killed_and_replaced(tmp_path: Path, started
         second.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(second.wait(), 10) == 0
         await until(lambda: remit.directory.find("words.count") is None)  # the first one has a grace period
-
-
-async def test_remote_agent_reconnects_to_a_new_server(tmp_path: Path, started) -> None:  # type: ignore[no-untyped-def]
-    socket = f"unix:{tmp_path}/shared/run/agents.sock"
-    async with remote_agent_harness(tmp_path / "one", addresses=[socket]):
-        agent = await started(socket)
-    async with remote_agent_harness(tmp_path / "two", addresses=[socket]) as harness:
-        assert await asyncio.wait_for(agent.stdout.readline(), 20)
-        await until(lambda: harness.remit.directory.find("words.count") is not None)
-        assert (await harness.remit.delegate("words.count", parameters={"text": "a b"}, timeout=20)).unwrap()["words"] == 2

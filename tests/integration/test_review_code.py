@@ -160,15 +160,6 @@ async def test_secret_in_a_diff_is_never_stored(project: Path) -> None:
     assert kept == []
 
 
-async def test_files_forbidden_by_the_policy_are_not_read(project: Path) -> None:
-    (project / ".env").write_text("A=" + "very-own-value-7\n")
-    result = await review(project, "--- a/.env\n+++ b/.env\n@@ -1 +1 @@\n-A=x\n+A=y\n")
-    assert (result.data["applies"], result.data["verdict"]) == ("not checked", "worth a look")
-    page = (project / result.artifacts[0].path).read_text()
-    assert "the policy does not let it be read" in page
-    assert "very-own-value" not in page
-
-
 async def test_review_that_meets_its_deadline_is_partial_with_what_was_found(project: Path, remit: Remit) -> None:
     lines = [f"+key = '{TOKEN}'\n", *["+" + "password" * 70 + "\n"] * 1000]  # each takes a tenth of a second
     result = await review(remit, f"--- /dev/null\n+++ b/x.py\n@@ -0,0 +1,{len(lines)} @@\n{''.join(lines)}", timeout=8)

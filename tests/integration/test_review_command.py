@@ -1,7 +1,6 @@
 """`remit review`: reports, tasks made of findings, and the record of a task compared with its files."""
 
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from remit import Board, Context, Misused, Outcome, Remit, ReviewRequest, Task, 
 from remit import TaskStatus as Status
 from remit import review_work as review
 from remit.board.review import check
-from remit.board.reviewer import change_of_path
 from remit.board.task import slug_of
 from support.boards import board_with
 from support.repository import begin, git
@@ -139,17 +137,6 @@ def test_unknown_task_or_path_is_refused(project: Path, asked: dict[str, Any], w
     board_with(project, task(4, "Run it"))
     with pytest.raises(Misused, match=words):
         check(Board(project), load_settings(project), ReviewRequest(**asked))
-
-
-def deadline() -> float:
-    return time.monotonic() + 30
-
-
-def test_board_files_are_not_reviewed(project: Path) -> None:
-    for path in ("specs/state.json", "specs/012_x/reports/research-001.md", "specs/model_spec.rb", "new.py"):
-        (project / path).parent.mkdir(parents=True, exist_ok=True)
-        (project / path).write_text("text\n")
-    assert change_of_path(project, "", deadline()).files == ["new.py", "specs/model_spec.rb"]
 
 
 async def test_content_of_forbidden_files_is_not_reviewed(project: Path) -> None:

@@ -52,14 +52,6 @@ async def test_research_writes_the_report_to_the_given_file(project: Path) -> No
     assert has_valid_summary(result)
 
 
-async def test_research_without_results_completes_and_says_so(project: Path) -> None:
-    async with Remit.open(project) as remit:
-        result = await remit.delegate("researcher", parameters={"task": "Zygomorphic quasars?"})
-    assert (result.status, result.data["found"]) == ("completed", False)
-    assert "nothing that was searched answers it" in result.summary
-    assert result.artifacts[0].path.startswith(".remit/scratch/")
-
-
 async def test_output_file_outside_the_project_is_refused(project: Path) -> None:
     result = await delegate_command(project, "/plan", write_to="../outside.md")
     assert (result.status, result.errors[0].code) == ("failed", "POLICY_DENIED")

@@ -75,24 +75,3 @@ async def test_invalid_call_is_a_fault_of_the_script() -> None:
     async with ScriptedModels([Call("delegate", task="read")]) as models:
         assert [(await ask(models, Api.CHAT))[0] for _ in range(2)] == [200, 400]
     assert "ends with a call of a tool" in models.faults[0]
-
-
-async def test_requests_are_recorded() -> None:
-    conversation = [
-        {"role": "user", "content": "Do it."},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "a.txt"}]}]},
-    ]
-    async with ScriptedModels([Say("Done.")]) as models:
-        asked = body(Api.ANTHROPIC, "") | {"system": [{"type": "text", "text": "Be brief."}], "messages": conversation}
-        await asyncio.to_thread(post, models.base_url + "/v1/messages?beta=true", asked)
-    (request,) = models.requests
-    assert (request.api, request.model, request.system, request.text) == (Api.ANTHROPIC, "some-model", "Be brief.", "Do it.")
-    assert request.results == ("a.txt",)
-    assert request.messages[2].calls[0].arguments == {"command": "ls"}
-    assert (request.answers, request.last.text, request.headers["x-api-key"]) == (1, "a.txt", "any")
-    async with ScriptedModels([Say("Done.")]) as models:
-        reminder = "<system-reminder>\nNever mind.\n</system-reminder>\n"
-        await ask(models, Api.ANTHROPIC, f"{reminder}You review.\n\n## Task\n\nFix it.\n\n## Limits")
-        await ask(models, Api.CHAT, f"{reminder}Say hello.")
-        assert [request.asked for request in models.requests] == ["Fix it.\n\n## Limits", "Say hello."], "starts with the task"

@@ -158,21 +158,6 @@ async def test_stopped_child_leaves_its_files_in_the_workspace_of_its_caller(pro
     assert [one.path for one in children[0].artifacts] == [f".remit/work/{result.session_id}/half.md"]
 
 
-async def test_what_a_child_writes_for_its_caller_empties_the_cache(project: Path) -> None:
-    @agent("list", effects=("read",), timeout=10)
-    async def names(ctx: Context) -> list[str]:
-        return sorted(os.listdir(ctx.workspace))
-
-    async def body(ctx: Context) -> list[bool]:
-        seen = []
-        for _ in range(2):
-            seen += ["child.txt" in (await ctx.delegate("list", cache=60)).data for _ in range(2)]
-            await ctx.delegate("merges")
-        return seen
-
-    assert (await run_under(project, body, names)).data == [False, False, True, True]
-
-
 async def test_best_is_refused_where_its_candidates_would_share_a_folder(project: Path) -> None:
     children: list[Return] = []
 

@@ -43,6 +43,7 @@ def test_token_is_shown_once_listed_and_revoked(project: Path) -> None:
     assert "Revoked: ci" in remit(project, "token", "revoke", "ci").stdout
     with pytest.raises(Refused):
         authenticator.authenticate(Credentials(authorization=f"Bearer {secret}"))
+    assert "prometheus: metrics. It is shown once" in remit(project, "token", "new", "prometheus", "--may", "metrics").stderr
     log = json_of(project, "audit", "--agent", "token:ci")["entries"]
     assert [(entry["event"], entry["token_id"]) for entry in log] == [
         ("token_made", document["id"]),

@@ -3,8 +3,6 @@
 import asyncio
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -115,28 +113,6 @@ def test_command_inside_a_trace_continues_it(tmp_path: Path) -> None:
     assert tree.trace_id.hex() == GIVEN.split("-")[1]
     assert tree.parent_span_id.hex() == GIVEN.split("-")[2]
     assert {resource["service.name"] for resource in collected.resources} == {"library"}
-
-
-async def test_recovered_delegation_has_its_span_in_the_same_trace(tmp_path: Path) -> None:
-    """The next process settles it; only the delegation itself was stored."""
-    script = tmp_path / "dies.py"
-    script.write_text(
-        "import asyncio, os, sys\nfrom remit import Remit, agent\n"
-        "@agent('child')\nasync def child():\n    os.kill(os.getpid(), 9)\n"
-        "@agent('caller')\nasync def caller(ctx):\n    await ctx.delegate('child')\n"
-        "async def main():\n    async with Remit.open(sys.argv[1], agents=[caller, child]) as remit:\n"
-        "        await remit.delegate('caller')\n"
-        "asyncio.run(main())\n"
-    )
-    project = tmp_path / "project"
-    project.mkdir()
-    died = await asyncio.to_thread(subprocess.run, [sys.executable, str(script), str(project)], timeout=60, check=False)
-    assert died.returncode == -9
-    with collecting() as collected:
-        async with open_project(project, collected.url) as remit:
-            assert len(remit.recovered.settled) == 2
-        assert is_child(collected, "invoke_agent child", "invoke_agent caller")
-        assert attributes(collected.span("invoke_agent child"))["error.type"] == "AGENT_CRASHED"
 
 
 async def test_model_requests_are_spans_below_their_delegation(tmp_path: Path) -> None:

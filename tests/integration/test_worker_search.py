@@ -1,8 +1,6 @@
 """`worker.search_files`: matches, ignored files, limits and cancellation."""
 
-import contextlib
 import os
-import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +8,8 @@ from typing import Any
 import pytest
 
 from remit import Remit
+from support.census import processes_left
 from support.pace import until
-from support.processes import MARK
 
 
 @pytest.fixture
@@ -115,14 +113,6 @@ async def test_encodings_and_odd_names_do_not_hide_a_match(remit: Remit, tmp_pat
     assert {"new\nline", "-rf", "a:1:2:b"} <= {path for path, _ in found}
 
 
-async def test_long_line_is_shown_around_its_match(remit: Remit, tmp_path: Path) -> None:
-    (tmp_path / "long").write_text("é" * 1000 + "hit" + "ü" * 1000 + "\n" + "x" * 900 + "hit\r\n")
-    first, second = (await search(remit, pattern="hit"))["matches"]
-    assert first["column"] == 1001
-    assert re.fullmatch("…é+hitü+…", first["text"])
-    assert (second["column"], second["text"]) == (901, "…" + "x" * 100 + "hit")
-
-
 async def test_files_forbidden_by_the_policy_are_not_searched(remit: Remit, tmp_path: Path) -> None:
     write_files(tmp_path, _dot_env="PASSWORD=hit", a="hit")
     data = await search(remit, pattern="hit")
@@ -135,9 +125,9 @@ async def test_cancelled_search_leaves_no_process(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".gitignore")  # ripgrep blocks on it
     async with Remit.open(tmp_path) as remit:
         handle = await remit.start("worker.search_files", pattern="x")
-        await until(lambda: bool(marked(tmp_path)))
+        await until(lambda: bool(processes_left(remit)))
         await handle.cancel("enough")
-        await until(lambda: not marked(tmp_path))
+        await until(lambda: not processes_left(remit))
 
 
 async def test_blocking_ignore_file_ends_at_the_deadline(tmp_path: Path) -> None:
@@ -148,14 +138,4 @@ async def test_blocking_ignore_file_ends_at_the_deadline(tmp_path: Path) -> None
     async with Remit.open(tmp_path) as remit:
         done = await remit.delegate("worker.search_files", pattern="hit", timeout=2)
         assert "a" in [one["path"] for one in done.data["matches"]]
-    assert not marked(tmp_path)
-
-
-def marked(root: Path) -> list[int]:
-    """Processes in this folder that have the mark of a delegation."""
-    found = []
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            if os.readlink(f"/proc/{entry}/cwd") == str(root) and f"{MARK}=".encode() in Path("/proc", entry, "environ").read_bytes():
-                found.append(int(entry))
-    return found
+        assert not processes_left(remit)

@@ -210,15 +210,3 @@ def test_merge_command_merges_and_keeps_ignored_files(shop: Path) -> None:
     assert (done.returncode, "run.log" in done.stdout) == (0, True)
     assert (shop / ".remit" / "work" / logged / "run.log").exists()
     assert run_remit(shop, "workspaces", logged, "--remove").returncode == 4, "it has an ignored file that is not merged"
-
-
-def test_failed_merge_command_names_the_reason_and_changes_nothing(shop: Path) -> None:
-    written = ask(shop, "writes", "path=src/a.py", "text=theirs")
-    (shop / "src" / "a.py").write_text("mine\n")
-    before = commit_all(shop, "meanwhile")
-    done = run_remit(shop, "workspaces", written, "--merge")
-    assert done.returncode == 1
-    assert "src/a.py" in done.stdout
-    assert "both sides changed the same lines" in done.stdout
-    assert (git(shop, "rev-parse", "HEAD").strip(), status(shop)) == (before, "")
-    assert work_folders(shop) == [written]

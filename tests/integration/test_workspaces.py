@@ -1,15 +1,12 @@
 """Workspaces of delegations: worktrees, diffs, merges, acceptance and interruptions."""
 
 import asyncio
-import contextlib
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from workspace_project import branches, commit_all, diff_of, git, new_repository, run, status, work_folders
+from workspace_project import branches, commit_all, crash, diff_of, git, left_by, new_repository, run, status, work_folders
 
 from remit import Context, Remit, Return, agent
 from support.engine_samples import until
@@ -138,14 +135,6 @@ async def test_completed_work_is_merged_and_its_workspace_removed(project: Path)
     assert work_folders(project) == []
     assert "src/new.py" in [a.path for a in result.artifacts]
     assert result.extra["workspace"] == {"kind": "worktree", "merged_into": "main"}
-
-
-async def test_tag_named_like_the_branch_does_not_prevent_a_merge(project: Path) -> None:
-    git(project, "tag", "main")
-    result = await ask(project, "edit.merged")
-    assert result.ok, result
-    assert result.extra["workspace"]["merged_into"] == "main"
-    assert (project / "src" / "new.py").exists()
 
 
 async def test_merge_keeps_concurrent_commits(project: Path) -> None:
@@ -330,14 +319,8 @@ async def test_cancelled_work_is_not_merged_and_resumes_in_its_workspace(project
     assert sorted(branches(project)) == ["main", *([f"remit/{again.session_id}"] if not again.ok else [])]
 
 
-def crash(project: Path, where: str, *resumed: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, str(Path(__file__).with_name("workspace_crash.py")), str(project), where, *resumed]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
-
-
 async def test_workspace_of_a_crashed_run_is_named_and_kept(project: Path) -> None:
-    assert crash(project, "agent").returncode == -9
+    crash(project, "agent")
     async with Remit.open(project) as remit:
         record = (await remit.history())[0]
     result = record.result
@@ -351,7 +334,7 @@ async def test_workspace_of_a_crashed_run_is_named_and_kept(project: Path) -> No
 
 @pytest.mark.parametrize("where", ["joined", "before", "after", "queued"])
 async def test_kill_9_during_a_merge_loses_nothing(project: Path, where: str) -> None:
-    assert crash(project, where).returncode == -9
+    crash(project, where)
     async with Remit.open(project, agents=AGENTS) as remit:
         record = (await remit.history())[0]
         assert record.result is not None
@@ -363,21 +346,12 @@ async def test_kill_9_during_a_merge_loses_nothing(project: Path, where: str) ->
         assert (await remit.delegate("write", path="next.txt")).ok, "the next merge works"
 
 
-def is_running(command: str) -> bool:
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):  # it has ended
-            if path.read_bytes().split(b"\0")[:-1] == command.encode().split():
-                return True
-    return False
-
-
 async def test_process_killed_while_it_accepts_work_leaves_neither_worktree_nor_command(project: Path) -> None:
     killed = crash(project, "accepting")
-    command = f"sleep 60.{int(killed.stdout):09}"
-    assert (killed.returncode, len(work_folders(project))) == (-9, 2)
-    await until(lambda: is_running(command), seconds=10)
+    assert len(work_folders(project)) == 2
+    await until(lambda: left_by(killed) > 0, seconds=10)
     async with Remit.open(project) as remit:
-        assert not is_running(command)
+        assert left_by(killed) == 0
         (record,) = await remit.history()
         await until(lambda: work_folders(project) == [record.session_id], seconds=10)
     await until(lambda: git(project, "worktree", "list").count("\n") == 2, seconds=10)

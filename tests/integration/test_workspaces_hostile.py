@@ -1,6 +1,5 @@
 """Agents that change the git configuration of the project, and work that cannot be merged."""
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,8 +7,7 @@ from pathlib import Path
 import pytest
 from workspace_project import commit_all, git, new_repository, run, status, work_folders
 
-from remit import BlockingContext, Context, Remit, Return, agent
-from support.folders import dig, removed_at_the_end
+from remit import Context, Remit, Return, agent
 
 
 @pytest.fixture
@@ -104,26 +102,6 @@ async def test_merge_goes_into_the_project_despite_core_worktree(project: Path, 
     git(project, "--work-tree=.", "config", "--unset", "core.worktree")
     assert (project / "made.txt").read_text() == "made\n"
     assert status(project) == ""
-
-
-async def test_work_in_a_folder_too_deep_for_git_is_kept_and_can_be_removed(project: Path) -> None:
-    """git does not fail for such a folder, and neither removes it, nor do libraries that descend into it."""
-
-    @agent("digs", workspace="worktree", merge=True, timeout=30)
-    def digs(ctx: BlockingContext) -> str:
-        folder = dig(ctx.workspace, 2500)
-        os.close(os.open("work.txt", os.O_CREAT | os.O_WRONLY, dir_fd=folder))
-        os.close(folder)
-        return "done"
-
-    with removed_at_the_end(project / ".remit/work"):
-        async with Remit.open(project, agents=[digs], settings={"history_days": 1}) as remit:
-            result = await remit.delegate("digs")
-            assert any("Not everything is in the diff" in warning for warning in result.warnings), result
-            assert work_folders(project) == [result.session_id]
-            remit.store.prune(settled_before=remit.clock.wall() + 1)
-            await remit.engine.clean_up()
-        assert work_folders(project) == []
 
 
 async def test_failed_merge_is_partial(project: Path) -> None:

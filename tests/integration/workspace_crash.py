@@ -18,7 +18,7 @@ from remit.system.git import Git
 from support.boards import merge_work
 from support.repository import git
 
-PROJECT, WHERE, *RESUMED = sys.argv[1:]
+PROJECT, WHERE = sys.argv[1:]
 
 
 def die() -> None:
@@ -77,11 +77,10 @@ async def main() -> None:
         return
     settings = {"workspace": {"accept": ["test -e half.txt"]}}
     if WHERE == "accepting":
-        print(os.getpid(), flush=True)
         settings = {"workspace": {"accept": [f"sleep 60.{os.getpid():09} & kill -9 {os.getpid()}; wait"]}, "accept_in": "host"}
     async with Remit.open(PROJECT, agents=[dies, queues], settings=settings) as remit:
         name = "queues" if WHERE in ("queued", "accepting") else "dies"
-        await remit.delegate(name, **dict(zip(["resume"], RESUMED, strict=False)))
+        await remit.delegate(name)
 
 
 asyncio.run(main())

@@ -1,6 +1,10 @@
 """Real git repositories and agents that work in them, for tests of workspaces."""
 
+import contextlib
+import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +54,25 @@ async def run(root: Path, first: FunctionAgent, *others: FunctionAgent, **reques
     """Delegate to the first of these agents in a new Remit."""
     async with Remit.open(root, agents=[first, *others]) as remit:
         return await remit.delegate(first.spec.name, **request)
+
+
+def crash(project: Path, where: str) -> int:
+    """Run `workspace_crash` until it kills itself there; its process id."""
+    here = Path(__file__)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(folder) for folder in (here.parents[1], here.parent))}
+    command = [sys.executable, str(here.with_name("workspace_crash.py")), str(project), where]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
+        assert process.wait(60) == -signal.SIGKILL
+    return process.pid
+
+
+def left_by(pid: int) -> int:
+    """How many of the commands that this crashed program started are running."""
+    count, sleeping = 0, f"sleep\x0060.{pid:09}\0".encode()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended
+            count += path.read_bytes() == sleeping
+    return count
 
 
 def diff_of(root: Path, result: Return) -> str:

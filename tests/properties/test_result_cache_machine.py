@@ -6,7 +6,7 @@ external edit of the second file after the time limit.
 
 import asyncio
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +38,10 @@ class CachedReads(RuleBasedStateMachine):
         self.root = Path(self.folder.name)
         self.clock = JumpingClock()
         self.store = MemoryStore()
-        self.before_read: list[Callable[[], object]] = []
-        """Run after the reader started, before it reads."""
         self.older: dict[str, float] = {}
         """Former contents of the second file after an external edit, and until when they may still be returned."""
-        self.writing: tuple[Any, asyncio.Event] | None = None
+        self.go = asyncio.Event()
+        self.writing: Any = None
         for name in ("a", "b", "second"):
             (self.root / name).write_text("0")
         self.remit = Remit.open(self.root, agents=self._agents(), store=self.store, clock=self.clock.as_clock())
@@ -51,15 +50,13 @@ class CachedReads(RuleBasedStateMachine):
     def _agents(self) -> list[Any]:
         @agent("reader", cache=TTL, reads=("path",), effects=("read",))
         async def reader(ctx: Context, path: str) -> list[str]:
-            while self.before_read:
-                self.before_read.pop()()
             return [(ctx.workspace / path).read_text(), (ctx.workspace / "second").read_text()]
 
         @agent("writer", effects=("write",))
         async def writer(ctx: Context, path: str, text: str, waits: bool = False) -> None:
             (ctx.workspace / path).write_text(text)
-            if waits and self.writing is not None:
-                await self.writing[1].wait()
+            if waits:
+                await self.go.wait()
                 (ctx.workspace / path).write_text(text + "!")
 
         return [reader, writer]
@@ -78,9 +75,6 @@ class CachedReads(RuleBasedStateMachine):
         assert result.data[1] in seconds
         type(self).hits += "cached_from" in result.metadata.extra
 
-    def _note_writer(self) -> None:
-        self.older.clear()
-
     @rule(path=NAMES, times=st.integers(1, 4))
     def read(self, path: str, times: int) -> None:
         for _ in range(times):
@@ -98,19 +92,10 @@ class CachedReads(RuleBasedStateMachine):
         if passes:
             self.let_time_pass(TTL + 1)
 
-    @rule(path=NAMES, text=TEXTS)
-    def read_while_it_is_edited(self, path: str, text: str) -> None:
-        before = (self.root / path).read_text()
-        self._run(self.remit.clear_cache())
-        self.before_read.append(lambda: (self.root / path).write_text(text))
-        assert self._run(self.remit.delegate("reader", path=path)).data[0] == text
-        (self.root / path).write_text(before)
-        self._read(path)
-
     @rule(path=st.sampled_from(("a", "b", "second")), text=TEXTS)
     def write(self, path: str, text: str) -> None:
         self._run(self.remit.delegate("writer", path=path, text=text))
-        self._note_writer()
+        self.older.clear()
 
     @rule(path=NAMES, text=TEXTS)
     def read_and_write_at_once(self, path: str, text: str) -> None:
@@ -120,17 +105,16 @@ class CachedReads(RuleBasedStateMachine):
             await asyncio.gather(*reads)
 
         self._run(both())
-        self._note_writer()
+        self.older.clear()
         self._read(path)
 
     @rule(text=TEXTS, stays=RARELY)
     def begin_to_write(self, text: str, stays: bool) -> None:
         if self.writing is None:
-            self.writing = (None, asyncio.Event())
-            handle = self._run(self.remit.start("writer", path="second", text=text, waits=True))
-            self.writing = (handle, self.writing[1])
+            self.go.clear()
+            self.writing = self._run(self.remit.start("writer", path="second", text=text, waits=True))
             self._run(asyncio.sleep(0))
-            self._note_writer()
+            self.older.clear()
             self._read("a")
             if not stays:
                 self.end_writing()
@@ -139,11 +123,10 @@ class CachedReads(RuleBasedStateMachine):
     @rule()
     def end_writing(self) -> None:
         if self.writing is not None:
-            handle, go = self.writing
-            go.set()
-            self._run(handle.result())
+            self.go.set()
+            self._run(self.writing.result())
             self.writing = None
-            self._note_writer()
+            self.older.clear()
 
     @rule(path=NAMES, text=TEXTS, stays=RARELY)
     def crash_while_writing(self, path: str, text: str, stays: bool) -> None:
@@ -156,7 +139,7 @@ class CachedReads(RuleBasedStateMachine):
         self.store.apply([BeginDelegation(dead, State.RUNNING, "dead", now, [None] * 13)])
         self._read(path)
         (self.root / "second").write_text(text)
-        self._note_writer()
+        self.older.clear()
         self._read(path)
         if not stays:
             self.recover(path)

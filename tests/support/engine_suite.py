@@ -129,6 +129,20 @@ async def all_streams_receive_every_event(open_remit: OpenRemit, root: Path) -> 
         assert len(first) == 51
 
 
+@promise
+async def a_message_to_a_live_delegation_is_an_event_and_to_an_ended_one_refused(open_remit: OpenRemit, root: Path) -> None:
+    go = asyncio.Event()
+    worker = Scripted("worker", wait(go, answer("done")))
+    async with open_remit(root, [worker]) as remit:
+        handle = await remit.start("worker")
+        await worker.called.wait()
+        here = remit.engine.message(handle.session_id, "Keep it short.")
+        go.set()
+        events = [event async for event in handle.stream()]
+        assert [event.body["message"] for event in events if event.kind is EventKind.NOTICE] == ["Keep it short."] * here
+        assert not remit.engine.message(handle.session_id, "Too late.")
+
+
 # ---- idempotency keys
 
 

@@ -495,6 +495,12 @@ class MemoryEngine:
     def abandoned(self) -> Mapping[str, str]:
         return self.left_behind
 
+    def message(self, session_id: str, text: str) -> bool:
+        run = self.runs.get(session_id)
+        if run is not None:
+            run.notice(text)
+        return run is not None
+
     async def wait_idle(self) -> None:
         while self.runs:
             await asyncio.wait([run.done for run in self.runs.values()])

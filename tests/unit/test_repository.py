@@ -281,30 +281,6 @@ def test_no_private_part_of_a_dependency_is_used() -> None:
     assert used == USED_PARTS, "remove what is no longer needed from the list"
 
 
-PLANTED = {
-    "from uvicorn.protocols.http.h11_impl import _get_status": "_get_status",
-    "from h11._util import LocalProtocolError": "_util",
-    "import asyncio._proactor": "_proactor",
-    "connection._reader = None": "_reader",
-    "asyncio.tasks._unregister_task(task)": "_unregister_task",
-    "session._Session__closed": "_Session__closed",
-    "getattr(task, '_log_destroy_pending', False)": "_log_destroy_pending",
-    "hasattr(agent, '_prepare')": "_prepare",
-    "operator.attrgetter('loop._ready')(server)": "_ready",
-    "importlib.import_module('typer._completion_shared')": "_completion_shared",
-    "class Client(requests.Session):\n    def close(self): self._rebuild_method()": "_rebuild_method",
-}
-"""Uses of private parts of libraries that must be found, also where a module of ours has the same name."""
-
-
-@pytest.mark.parametrize("line", PLANTED)
-def test_private_parts_are_recognized(line: str) -> None:
-    ours = "class Server:\n    def run(self): self._own(); other._own; getattr(self, '_own'); row._replace(); self._inherited"
-    everywhere = frozenset({"_reader", "_ready", "_own", "_inherited"})
-    assert list(foreign_parts(list(ast.walk(ast.parse(line))), everywhere)) == [PLANTED[line]]
-    assert list(foreign_parts(list(ast.walk(ast.parse(f"{ours}\n    def _own(self): ..."))), everywhere)) == []
-
-
 DIALECT = re.compile(
     r"\b(?:who(?:so)?ever|nobody|somebody|anybody|inside of|outside of|of ours|gone on with|goes on with|by rule|handed in|stands in)\b"
     r"|(?:^|[.!?]\s+)What (?:is|was|are|were)\b(?![^\n]{0,80}\?)"  # a sentence without a subject; questions are allowed

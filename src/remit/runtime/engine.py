@@ -127,6 +127,10 @@ class Engine(Protocol):
         """Stop a delegation and everything below it, in whichever process it runs. Returns how each node ended."""
         ...
 
+    def message(self, session_id: str, text: str) -> bool:
+        """Add a notice to the events of a live delegation; False if this process does not run it."""
+        ...
+
     # ---- reading
 
     def live(self) -> Mapping[str, "LocalRun"]:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from remit.builtin.researcher.passages import Document
 from remit.builtin.researcher.relevance import Index, Words
-from remit.builtin.researcher.reports import Citations, Result, check_statements, research_report
+from remit.builtin.researcher.reports import Citations, Result, research_report
 
 WORDS = ["heron", "keeps", "the", "queue", "in", "memory", "3.5", "e.g.", "`a_b`", "**bold**", "a|b", "Ärger", "“quoted”", "x = (1)", "…"]
 MARKS = ["", "", "", "# ", "## ", "- ", "> ", "// ", "/* ", " * ", "    ", "| ", '"""', "1. ", "def f(): ", "MAX_QUEUE = "]
@@ -45,33 +45,3 @@ def test_each_quotation_is_in_its_source_and_inert_in_the_report(documents: list
     report = research_report(result, searched | lists)
     assert all(f"[{citation.number}]" in report for citation in citations)
     assert not {"\x1b", "\u202e", "\x0c"} & set(report)
-
-
-@thorough
-@given(text_=text)
-def test_each_line_with_a_word_is_in_exactly_one_passage(text_: str) -> None:
-    for named in ("a.md", "b.py", "e.toml"):
-        document = Document(kind="file", name=named, text=text_)
-        covered = [number for passage in document.passages for number in range(passage.line, passage.end_line + 1)]
-        assert len(covered) == len(set(covered))
-        is_worded = [any(character.isalnum() for character in one) for one in document.text.split("\n")]
-        missing = {number for number, worded in enumerate(is_worded, 1) if worded} - set(covered)
-        assert named == "a.md" or not missing  # headings are not quoted alone
-
-
-values = st.recursive(
-    st.none() | st.integers() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["text", "citations", "passage", "quote"]), inner),
-)
-
-
-@thorough
-@given(given_statements=st.lists(values, max_size=5), quote=st.text(max_size=40))
-def test_only_quotes_of_a_passage_support_a_statement(given_statements: list[object], quote: str) -> None:
-    passage = "The heron keeps the queue in memory."
-    cited = {"text": "A claim.", "citations": [{"passage": 1, "quote": quote}, {"passage": 1, "quote": "keeps the queue"}]}
-    statements = check_statements([*given_statements, cited], {1: passage})
-    assert statements[-1].citations == (1,)
-    bare = check_statements([{**cited, "citations": cited["citations"][:1]}], {1: passage})
-    is_there = len(" ".join(quote.split())) >= 8 and " ".join(quote.split()) in passage
-    assert (bare[0].standing == "supported") is is_there

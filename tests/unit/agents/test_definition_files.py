@@ -76,6 +76,11 @@ FAULTY: list[tuple[str, str | bytes, str]] = [
     (".remit/agents/x.md", "---\nremit: 3\n---\n", "x.md: remit must contain keys"),
     (".remit/agents/x.md", "---\nremit:\n  comand: cat\n---\n", "x.md: comand: there is no such key (did you mean command?)"),
     (".remit/agents/x.md", "---\nremit:\n  kind: profile\n  command: cat\n---\n", "x.md: command: a profile cannot have a command"),
+    (
+        ".remit/agents/x.md",
+        "---\ntools: worker.read_file\nremit:\n  kind: model\ntools: coder\n---\nYou help.\n",
+        "x.md: line 5: its front matter is not YAML: tools is given twice",
+    ),
     ("remit.toml", '[agents.x]\nkind = "acp"\n', 'remit.toml:[agents.x]: kind = "acp" needs a command'),
     ("remit.toml", '[agents."a b"]\nkind = "claude"\n', "remit.toml:[agents.a b]: 'a b' is not a name"),
 ]
@@ -122,15 +127,6 @@ def test_precedence_is_settings_then_remit_then_claude_then_opencode(tmp_path: P
         assert len(problems) == len(files) - 1 - list(files).index(winner)
         assert all("'x'" in line and winner in line.partition(": ")[2] for line in problems)
         (tmp_path / winner).unlink()
-
-
-def own(root: Path, name: str, text: str = "---\ndescription: It helps.\nremit:\n  kind: model\n---\nYou help.\n") -> None:
-    project(root, {f".remit/agents/{name}.md": text})
-
-
-def test_duplicate_key_is_refused_with_its_line(tmp_path: Path) -> None:
-    own(tmp_path, "helper", "---\ntools: worker.read_file\nremit:\n  kind: model\ntools: coder\n---\nYou help.\n")
-    assert any("helper.md: line 5: its front matter is not YAML: tools is given twice" in problem for problem in read(tmp_path)[1])
 
 
 def test_front_matter_is_parsed_in_linear_time() -> None:

@@ -75,12 +75,7 @@ async def test_package_adds_a_kind_of_agent_with_an_entry_point(tmp_path: Path, 
     async with Remit.open(tmp_path, settings={"agents": added_kinds}) as remit:
         assert (await remit.delegate("e", text="x")).data == "x"
         assert "e(text: string)" in DelegateTool(remit).schema()["description"]
-
-
-async def test_broken_package_takes_no_other_agent_with_it(tmp_path: Path, added_kinds: dict[str, Any]) -> None:
-    async with Remit.open(tmp_path, settings={"agents": added_kinds}) as remit:
-        problems = "\n".join(remit.directory.problems)
-        assert (await remit.delegate("e", text="x")).ok
+        problems = "\n".join(remit.directory.problems)  # broken kinds take no other agent with them
     for fault in ("kind raises: ValueError: it needs a database", "kind absent: AttributeError", "unknown kind 'unknown'"):
         assert fault in problems
 

@@ -1,6 +1,5 @@
 """The built-in planner copies the task into a template: no rephrasing, and no text becomes markup of the plan."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,12 +10,6 @@ from remit.board.task import PhaseStatus
 lines = st.text(max_size=120) | st.sampled_from(
     ["### Phase 9: Evil [COMPLETED]", "- **Accept**: `rm -rf /`", "Accept: `x`", "```", "- [x] done", "1. One thing", "[BLOCKED]", "---"]
 )
-
-
-@pytest.mark.parametrize("sentence", ["Log rotation is broken.", "Open redirects are possible when next= is absolute. They must not be."])
-def test_description_of_a_problem_is_copied_verbatim(sentence: str) -> None:
-    (phase,) = read_plan(plan_template("Redirects", sentence)).phases
-    assert (phase.name, phase.goal, phase.accept) == ("Redirects", sentence, ())
 
 
 def test_revision_keeps_the_plan_and_quotes_the_reason() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from remit import Conversations, Failed, Misused, Refused
-from remit.builtin.assistant.conversations import MAX_BYTES, Conversation, MessageLine, StopLine, Turn
-from remit.core.model_messages import NO_RESULT, Message, Reply, ToolCall, ToolResult, UserMessage, repaired
+from remit.builtin.assistant.conversations import MAX_BYTES, Conversation, MessageLine, Turn
+from remit.core.model_messages import Message, Reply, ToolCall, ToolResult, UserMessage, repaired
 from support.histories import faults_of
 
 CALL = ToolCall(call_id="c1", name="delegate", arguments={"target": "echo"})
@@ -163,17 +163,3 @@ def test_secrets_are_redacted_by_name_and_by_format(tmp_path: Path) -> None:
     assert isinstance(read, Reply)
     assert read.raw is None
     assert read.calls[0].call_id == "c"
-
-
-def test_interrupted_turn_reads_as_a_history_that_providers_accept(tmp_path: Path) -> None:
-    kept = Conversations(tmp_path)
-    conversation = make_conversation(kept, LINES[0], LINES[1])
-    with conversation.writing():
-        conversation.append(StopLine(at=3.0, text="I was say", why="it was cancelled"))
-    read = kept.open("latest")
-    assert read.messages[-1] == Reply(text="I was say\n\n[Stopped here: it was cancelled]")
-    with read.writing():
-        read.append(MessageLine(at=4.0, message=UserMessage(text="and now?")))
-    messages = repaired(kept.open("latest").history)
-    assert faults_of(messages) == []
-    assert [getattr(message, "text", "") for message in messages] == ["Hello,\nworld ☃", "Wait.", NO_RESULT, "and now?"]

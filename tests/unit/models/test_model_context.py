@@ -9,11 +9,9 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.test import TestModel
 
 from remit import Artifact, DelegateResult, TaskState
-from remit.agents.model.context_window import fitted, from_plain, to_plain, tokens_of
-from remit.agents.model.conversation import in_words, pending_calls
 from remit.core.delegate_results import LEAST_CHARACTERS, TaskError, TaskMetadata, shorten_result, text_of
 from remit.models.stream import request_of
-from support.histories import Choice, Message, Question, Reply, ToolCall, ToolResult, UserMessage, repaired
+from support.histories import Choice, Message, Question, Reply, ToolCall, ToolResult, UserMessage
 
 TASK = "sess_1700000000_abc123"
 ugly = st.text(st.characters(codec=None, exclude_categories=()), max_size=40) | st.sampled_from(
@@ -62,40 +60,6 @@ def test_shortened_result_fits_and_keeps_its_essentials(result: DelegateResult, 
         assert document["readOn"]["target"] == "results"
         if parameters["part"] == "data" and isinstance(document.get("data"), str):
             assert document["data"][: parameters["offset"]] == text_of(result.data)[: parameters["offset"]]
-
-
-calls = st.builds(ToolCall, call_id=st.sampled_from(["a", "b", "c"]), name=st.just("delegate"), arguments=st.just({"target": "x"}))
-messages = st.lists(
-    st.builds(UserMessage, text=st.text(max_size=5))
-    | st.builds(Reply, text=st.text(max_size=5), calls=st.lists(calls, max_size=3).map(tuple))
-    | st.builds(ToolResult, call_id=st.sampled_from(["a", "b"]), name=st.just("delegate"), text=st.text(max_size=900)),
-    max_size=12,
-)
-
-
-@settings(max_examples=60)
-@given(messages)
-def test_repaired_history_pairs_calls_and_results(said: list[Message]) -> None:
-    whole = repaired(said, keep_pending=True)
-    owed: list[ToolCall] = []
-    for message in whole:
-        if isinstance(message, ToolResult):
-            assert owed
-            assert owed.pop(0).call_id == message.call_id
-        else:
-            assert not owed
-            owed = list(message.calls) if isinstance(message, Reply) else []
-    assert tuple(owed) == pending_calls(whole)
-    assert not any(isinstance(message, ToolResult) or (isinstance(message, Reply) and message.calls) for message in in_words(whole))
-
-
-@settings(max_examples=50)
-@given(messages, st.integers(0, 3000))
-def test_conversation_round_trips_and_can_be_shortened(said: list[Message], limit: int) -> None:
-    assert from_plain(json.loads(json.dumps(to_plain(said)))) == said
-    cut = fitted(said, limit, 500)
-    assert [type(message) for message in cut] == [type(message) for message in said]
-    assert tokens_of(cut) <= max(limit, tokens_of(said) + 4 * len(said))  # marks of omissions are text, too
 
 
 texts = st.text(alphabet=st.characters(), max_size=12) | st.sampled_from(["", " ", "\0", "\ud800"])

@@ -1,4 +1,4 @@
-"""Any writes to a store: groups equal single writes, queries equal a plain filter, and rows round-trip."""
+"""Any writes to a store: groups equal single writes, and queries equal a plain filter."""
 
 from typing import Any
 
@@ -18,7 +18,6 @@ from remit import (
     Write,
 )
 from remit.core.states import LIVE
-from remit.stores.rows import from_json_text, record_of, row_of, to_json_text
 from support.store_suite import outcome, record, said, session
 
 NUMBERS = st.integers(0, 14)
@@ -123,13 +122,3 @@ def test_groups_equal_single_writes_and_queries_a_plain_filter(writes: list[Writ
         assert grouped.history(query) == [record for record in everything if matches(record, query)][: max(0, query.limit)]
     assert grouped.live() == sorted((one for one in everything if one.state in LIVE), key=grouped.live().index)
     assert grouped.count() == len(everything)
-
-
-@given(recording=recordings())
-def test_record_round_trips(recording: RecordDelegation) -> None:
-    assert record_of(row_of(recording.record)) == recording.record
-
-
-@given(value=st.recursive(st.binary() | st.text(st.characters()) | st.builds(object), lambda inner: st.dictionaries(st.text(), inner)))
-def test_any_value_can_be_stored(value: Any) -> None:
-    from_json_text(to_json_text(value))

@@ -302,6 +302,13 @@ class EmbeddedEngine:
     def abandoned(self) -> Mapping[str, str]:
         return self.left_behind
 
+    def message(self, session_id: str, text: str) -> bool:
+        run = self._runs.get(session_id)
+        if run is None or run.is_settled:
+            return False
+        run.notice(text)
+        return True
+
     async def wait_idle(self) -> None:
         while runs := list(self._runs.values()):
             await asyncio.wait([run.outcome.done for run in runs])
