@@ -52,14 +52,7 @@ async def loud(ctx: Context, chunks: int, size: int) -> str:
     return "said"
 
 
-@agent("asks", timeout=60)
-async def asks(ctx: Context) -> str:
-    """Delegate to a slow child."""
-    await ctx.delegate("slow")
-    return "asked"
-
-
-AGENTS = (count, echo, slow, fails, loud, asks)
+AGENTS = (count, echo, slow, fails, loud)
 
 
 @dataclass(kw_only=True)

@@ -275,21 +275,17 @@ def _return_text(ctx: Context, **fields: Any) -> str:
 
 
 @promise
-async def a_value_becomes_a_completed_return(open_remit: OpenRemit, root: Path) -> None:
-    async with open_remit(root, [Scripted("worker", answer({"n": [1, None]}), answer("A sentence. And another."))]) as remit:
+async def a_value_becomes_a_completed_return_and_an_exception_a_failed_one(open_remit: OpenRemit, root: Path) -> None:
+    answers = (answer({"n": [1, None]}), answer("A sentence. And another."), fail(KeyError("colour")))
+    async with open_remit(root, [Scripted("worker", *answers)]) as remit:
         result = await remit.delegate("worker")
         assert (result.status, result.data, result.stop_reason) == (Status.COMPLETED, {"n": [1, None]}, StopReason.FINISHED)
         assert result.metadata.agent_type == "worker"
         assert result.metadata.delegation_path == ("orchestrator", "worker")
         assert (await remit.delegate("worker")).summary == "A sentence. And another."
-
-
-@promise
-async def an_exception_becomes_a_failed_return(open_remit: OpenRemit, root: Path) -> None:
-    async with open_remit(root, [Scripted("worker", fail(KeyError("colour")))]) as remit:
-        result = await remit.delegate("worker")
-        assert (result.status, code_of(result)) == (Status.FAILED, "AGENT_RAISED")
-        assert "KeyError" in result.errors[0].message
+        failed = await remit.delegate("worker")
+        assert (failed.status, code_of(failed)) == (Status.FAILED, "AGENT_RAISED")
+        assert "KeyError" in failed.errors[0].message
 
 
 @promise

@@ -31,7 +31,7 @@ from remit.cli.events import SpendingTotal, Word, event_text
 from remit.cli.exits import MEANINGS, Exit, exit_of_ending, exit_of_error, exit_of_state, legend
 from remit.cli.live import GONE
 from remit.cli.render import harmless
-from remit.cli.results import data_lines, print_outcome, report_lines, say_document
+from remit.cli.results import data_lines, print_outcome, report_lines
 from remit.cli.tree import View, draw, forest
 from support import store_suite as records
 
@@ -73,19 +73,6 @@ def test_dry_run_is_never_printed_as_done(capsys: pytest.CaptureFixture[str]) ->
 )
 def test_each_field_has_a_line_and_text_is_shown_as_text(data: Any, lines: list[str]) -> None:
     assert list(data_lines(data)) == lines
-
-
-def test_document_is_shown_as_fields_and_tables_in_words(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    document = {"mode": "on", "empty": None, "agents": [{"name": "a", "took_seconds": 65, "tags": ["x", "y"]}, {"name": "b", "used": True}]}
-    monkeypatch.setenv("COLUMNS", "80")
-    say_document(document)
-    printed = [line.split() for line in capsys.readouterr().out.splitlines() if line]
-    assert [line for line in printed if "─" not in line[0]] == [
-        ["mode", "on"], ["agents"], ["name", "took", "tags", "used"], ["a", "1", "m", "05", "s", "x,", "y"], ["b", "yes"],
-    ]  # fmt: skip
-    monkeypatch.setenv("COLUMNS", "20")
-    say_document(document)
-    assert "took  1 m 05 s" in capsys.readouterr().out, "a table that is too wide is a list"
 
 
 def test_errors_and_returns_determine_exit_codes_and_help_lists_every_code_once() -> None:

@@ -48,11 +48,21 @@ def test_last_object_in_prose_that_looks_like_a_return_is_found(prose: str) -> N
     assert (received.found, received.candidate) == ("prose", FIELDS)
 
 
-def test_part_of_a_broken_return_is_not_the_return() -> None:
-    broken = '{"status": "completed", "data": {"status": "failed", "summary": "A child."}, oops}'
-    received = read_answer(f"So: {broken} bye")
-    assert received.candidate is None
-    assert received.faults[0].startswith("Return is not valid JSON")
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('So: {"status": "completed", "data": {"status": "failed", "summary": "A child."}, oops} bye', ""),
+        ("I could not do it.", "no JSON object was found in the answer"),
+        ('{"status": "completed",}', "line 1 column"),
+    ],
+    ids=["part of a broken return", "prose", "syntax error"],
+)
+def test_answer_without_a_return_is_a_fault_and_is_kept(text: str, fault: str) -> None:
+    received = read_answer(text)
+    assert (received.candidate, received.original) == (None, text)
+    (found,) = received.faults
+    assert found.startswith("Return is not valid JSON: ")
+    assert fault in found
 
 
 def test_return_file_is_the_last_resort(tmp_path: Path) -> None:
@@ -72,18 +82,6 @@ def test_special_or_oversized_return_file_is_ignored(tmp_path: Path) -> None:
     large.write_text(TEXT + " " * (5 << 20))
     for path in (pipe, link, large, tmp_path / "absent", tmp_path):
         assert read_answer("prose", path).found == "nothing"
-
-
-def test_prose_alone_is_a_fault_and_is_kept() -> None:
-    received = read_answer("I could not do it.")
-    assert received.candidate is None
-    assert received.original == "I could not do it."
-    assert received.faults == ("Return is not valid JSON: no JSON object was found in the answer",)
-
-
-def test_syntax_error_is_reported_with_its_position() -> None:
-    assert read_answer('{"status": "completed",}').faults[0].startswith("Return is not valid JSON: ")
-    assert "line 1 column" in read_answer('{"status": "completed",}').faults[0]
 
 
 N = 300_000

@@ -16,8 +16,9 @@ SHARED = Filter(families=(), signals=False, shares_user=True)
 each_machine = pytest.mark.parametrize("machine", list(ARCHITECTURES))
 
 
-def run_filter(filter_: Filter, machine: str, number: int, *arguments: int, architecture: int | None = None) -> int:
+def run_filter(filter_: Filter, machine: str, call: int | str, *arguments: int, architecture: int | None = None) -> int:
     """The kernel's decision: the program runs on a `struct seccomp_data`."""
+    number = NUMBERS[call][ARCHITECTURES[machine][1]] if isinstance(call, str) else call
     given = [*arguments, *[0] * (6 - len(arguments))]
     data = struct.pack("=IIQ6Q", number, architecture or ARCHITECTURES[machine][0], 0, *(value & (1 << 64) - 1 for value in given))
     steps = list(struct.iter_unpack("=HBBI", program(filter_, machine)))
@@ -66,7 +67,7 @@ def test_calls_of_another_architecture_kill_the_process(machine: str, number: in
 @each_machine
 @given(flags=st.integers(0, (1 << 64) - 1))
 def test_clone_is_refused_exactly_when_it_asks_for_a_namespace(machine: str, flags: int) -> None:
-    asked = run_filter(Filter(), machine, NUMBERS["clone"][ARCHITECTURES[machine][1]], flags)
+    asked = run_filter(Filter(), machine, "clone", flags)
     assert asked == (ERRNO | errno.EPERM if flags & 0x7E020000 else ALLOW)
     assert run_filter(Filter(), machine, NUMBERS["clone3"][0]) == ERRNO | errno.ENOSYS, "its flags cannot be checked"
 
@@ -74,33 +75,29 @@ def test_clone_is_refused_exactly_when_it_asks_for_a_namespace(machine: str, fla
 @each_machine
 @given(family=st.integers(0, 60))
 def test_only_granted_socket_families_can_be_created(machine: str, family: int) -> None:
-    number = NUMBERS["socket"][ARCHITECTURES[machine][1]]
     for families in ((), (socket.AF_UNIX,), (socket.AF_INET, socket.AF_INET6)):
         expected = ALLOW if family in families else ERRNO | errno.EACCES
-        assert run_filter(Filter(families=families), machine, number, family, 1, 0) == expected
+        assert run_filter(Filter(families=families), machine, "socket", family, 1, 0) == expected
 
 
 @each_machine
 def test_terminal_injection_and_undumpable_processes_are_refused(machine: str) -> None:
-    column = ARCHITECTURES[machine][1]
-    assert run_filter(Filter(), machine, NUMBERS["ioctl"][column], 0, 0x5412) == ERRNO | errno.EPERM
-    assert run_filter(Filter(), machine, NUMBERS["ioctl"][column], 0, 0xFFFFFFFF00005412) == ERRNO | errno.EPERM
-    assert run_filter(Filter(), machine, NUMBERS["ioctl"][column], 0, 0x5401) == ALLOW
-    assert run_filter(Filter(), machine, NUMBERS["prctl"][column], 4) == ERRNO | errno.EPERM
-    assert run_filter(Filter(), machine, NUMBERS["personality"][column], 0xFFFFFFFF) == ALLOW
-    assert run_filter(Filter(), machine, NUMBERS["personality"][column], 0x40000) == ERRNO | errno.EPERM
+    for call, argument, is_refused in (
+        ("ioctl", (0, 0x5412), True), ("ioctl", (0, 0xFFFFFFFF00005412), True), ("ioctl", (0, 0x5401), False),
+        ("prctl", (4,), True), ("personality", (0xFFFFFFFF,), False), ("personality", (0x40000,), True),
+    ):  # fmt: skip
+        assert run_filter(Filter(), machine, call, *argument) == (ERRNO | errno.EPERM if is_refused else ALLOW), (call, argument)
 
 
 @each_machine
 @given(pid=st.integers(1, 1 << 22))
 def test_process_without_its_own_pid_namespace_may_signal_only_itself(machine: str, pid: int) -> None:
-    column = ARCHITECTURES[machine][1]
     for name in ("kill", "tgkill"):
-        assert run_filter(SHARED, machine, NUMBERS[name][column], pid, 9) == ERRNO | errno.EPERM
-        assert run_filter(SHARED, machine, NUMBERS[name][column], OWN_PID, 9) == ALLOW
-        assert run_filter(SHARED, machine, NUMBERS[name][column], -1, 9) == ERRNO | errno.EPERM
-        assert run_filter(Filter(), machine, NUMBERS[name][column], pid, 9) == ALLOW
-    assert run_filter(SHARED, machine, NUMBERS["pidfd_send_signal"][column], 3, 9) == ERRNO | errno.EPERM
-    assert run_filter(SHARED, machine, NUMBERS["fcntl"][column], 3, 8, pid) == ERRNO | errno.EPERM
-    assert run_filter(SHARED, machine, NUMBERS["prlimit64"][column], pid) == ERRNO | errno.EPERM
-    assert run_filter(SHARED, machine, NUMBERS["prlimit64"][column], 0) == ALLOW
+        assert run_filter(SHARED, machine, name, pid, 9) == ERRNO | errno.EPERM
+        assert run_filter(SHARED, machine, name, OWN_PID, 9) == ALLOW
+        assert run_filter(SHARED, machine, name, -1, 9) == ERRNO | errno.EPERM
+        assert run_filter(Filter(), machine, name, pid, 9) == ALLOW
+    assert run_filter(SHARED, machine, "pidfd_send_signal", 3, 9) == ERRNO | errno.EPERM
+    assert run_filter(SHARED, machine, "fcntl", 3, 8, pid) == ERRNO | errno.EPERM
+    assert run_filter(SHARED, machine, "prlimit64", pid) == ERRNO | errno.EPERM
+    assert run_filter(SHARED, machine, "prlimit64", 0) == ALLOW
