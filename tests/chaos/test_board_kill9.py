@@ -118,8 +118,9 @@ def test_manual_edit_after_a_crash_is_merged_or_kept(folder: Path) -> None:
     for number, root in enumerate(crashes(folder)):
         board = Board(root)
         text = board.todo_path.read_text()
-        save = save_in_place if number % 2 else save_by_renaming
-        save(board.todo_path, text.replace("The third.", "The third, by hand."))
+        written = board.todo_path if number % 2 else board.todo_path.with_name("TODO.md~")  # saved in place, or by renaming
+        written.write_text(text.replace("The third.", "The third, by hand."))
+        written.replace(board.todo_path)
         os.utime(board.todo_path, (1, 1))  # old enough to count as completely written
         with Board(root).change():
             pass
@@ -145,13 +146,3 @@ def test_recovery_of_a_change_survives_kill_at_any_call(folder: Path) -> None:
         if not crashed:
             return
     raise AssertionError("the change never ended")
-
-
-def save_in_place(path: Path, text: str) -> None:
-    path.write_text(text)
-
-
-def save_by_renaming(path: Path, text: str) -> None:
-    beside = path.with_name("TODO.md~")
-    beside.write_text(text)
-    beside.replace(path)

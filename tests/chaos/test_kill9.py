@@ -21,7 +21,7 @@ WORKLOAD = Path(__file__).with_name("crash_workload.py")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
 
 
-def rounds_of(kind: str, folder: Path, rounds: int, *, at_once: int = 1) -> list[dict[str, Any]]:
+def rounds_of(kind: str, folder: Path, rounds: int, *, at_once: int) -> list[dict[str, Any]]:
     """Run the rounds of the workload, divided among `at_once` launchers."""
     each = rounds // at_once
     launchers = [
@@ -44,21 +44,17 @@ def rounds_of(kind: str, folder: Path, rounds: int, *, at_once: int = 1) -> list
 
 
 @pytest.mark.timeout(3200 if is_lab() else 120)
-def test_kill_at_any_moment_loses_and_repeats_nothing(tmp_path: Path) -> None:
-    assert [r for r in rounds_of("killed", tmp_path, rounds(24, lab=1000), at_once=2) if r["faults"]] == []
-
-
-@pytest.mark.timeout(1200 if is_lab() else 120)
-def test_killed_composition_loses_no_step_and_repeats_no_finished_step(tmp_path: Path) -> None:
-    assert [r for r in rounds_of("composed", tmp_path, rounds(10, lab=200), at_once=2) if r["faults"]] == []
-
-
-def test_concurrent_recovery_settles_each_delegation_once(tmp_path: Path) -> None:
-    assert [r for r in rounds_of("raced", tmp_path, rounds(5, lab=50)) if r["faults"]] == []
-
-
-def test_work_of_a_live_process_is_never_taken_over(tmp_path: Path) -> None:
-    assert [r for r in rounds_of("crowded", tmp_path, rounds(3, lab=30)) if r["faults"]] == []
+@pytest.mark.parametrize(
+    ("kind", "number", "at_once"),
+    [
+        ("killed", rounds(24, lab=1000), 2),
+        ("composed", rounds(10, lab=200), 2),
+        ("raced", rounds(5, lab=50), 1),  # several recoveries at once
+        ("crowded", rounds(3, lab=30), 1),  # beside live processes
+    ],
+)
+def test_kill_at_any_moment_loses_repeats_and_takes_over_nothing(tmp_path: Path, kind: str, number: int, at_once: int) -> None:
+    assert [r for r in rounds_of(kind, tmp_path, number, at_once=at_once) if r["faults"]] == []
 
 
 # ---- owners

@@ -52,7 +52,6 @@ async def asks(ctx: Context, task: str) -> Any:
 
 
 AGENTS = (echo, slow, writer, asks)
-LIST = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -133,18 +132,6 @@ async def test_public_card_shows_anonymous_callers_only_how_to_authenticate(tmp_
             client = await harness.client(binding, token=harness.token(f"narrow-{BINDINGS.index(binding)}", agents=("echo", "as*")))
             extended = await client.get_extended_agent_card(GetExtendedAgentCardRequest())
             assert {skill.id for skill in extended.skills} == {"echo", "asks"}
-
-
-async def test_unsupported_protocol_version_is_refused_over_every_binding(harness: Harness) -> None:
-    """A missing version means 0.3. A trailing slash makes no difference."""
-    import httpx
-
-    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {harness.token()}"}) as http:
-        for version in ("7.0", "0.3", None):
-            headers = {} if version is None else {"a2a-version": version}
-            assert (await http.post(f"{harness.url}/a2a/", json=LIST, headers=headers)).json()["error"]["code"] == -32009
-            assert (await http.get(f"{harness.url}/a2a/v1/tasks", headers=headers)).status_code == 400
-        assert "result" in (await http.post(f"{harness.url}/a2a/", json=LIST, headers={"a2a-version": "1.0"})).json()
 
 
 async def test_text_is_routed_only_to_an_agent_that_accepts_text(harness: Harness) -> None:

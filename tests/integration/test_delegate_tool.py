@@ -59,23 +59,19 @@ async def test_schema_is_built_from_the_directory_in_camel_case(tool: DelegateTo
 # ---- calling and streaming
 
 
-async def test_call_returns_the_result(tool: DelegateTool) -> None:
-    done = await tool.call(asks("cut", text="hello there", span={"first_line": 0, "last_line": 5}))
-    assert (done.success, done.task_state, done.data) == (True, "COMPLETED", "hello")
-    assert (done.metadata.target, done.metadata.operation, done.metadata.agent_id) == ("text", "cut", "text.cut")
-    assert done.task_id is not None
-    again = await tool.look(done.task_id)
-    assert (again.success, again.data, again.metadata.agent_id) == (True, "hello", "text.cut")
-
-
-async def test_stream_reports_events_and_ends_with_the_result(tool: DelegateTool) -> None:
+async def test_stream_reports_events_and_ends_with_the_result_of_a_call(tool: DelegateTool) -> None:
     arguments = asks("cut", text="hello there", span={"first_line": 0, "last_line": 5})
     chunks = [chunk async for chunk in tool.stream(arguments)]
     assert [chunk.type for chunk in chunks] == ["progress", "progress", "data", "complete"]
     assert dict(chunks[1].data) == {"message": "cutting", "fraction": 0.5}
     assert dict(chunks[2].data) == {"chunk": {"piece": 1}}
     assert len({chunk.task_id for chunk in chunks}) == 1
-    called = (await tool.call(arguments)).to_dict()
+    done = await tool.call(arguments)
+    assert (done.success, done.task_state, done.data) == (True, "COMPLETED", "hello")
+    assert (done.metadata.target, done.metadata.operation, done.metadata.agent_id) == ("text", "cut", "text.cut")
+    assert done.task_id is not None
+    called = done.to_dict()
+    assert (await tool.look(done.task_id)).to_dict() == called
     streamed = json.loads(json.dumps(chunks[-1].to_dict()))["data"]["result"]
     assert set(called) == set(streamed)
     for document in (called, streamed):

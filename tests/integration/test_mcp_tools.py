@@ -167,19 +167,14 @@ async def test_long_delegation_is_answered_with_a_handle(ask: Any) -> None:
     assert started.structured_content["data"] == "Slept."
 
 
-@pytest.mark.parametrize("tool", ["delegate", "delegation_result"])
-async def test_progress_notifications_have_the_messages_of_the_agent(server: ToolServer, tool: str) -> None:
+async def test_progress_notifications_have_the_messages_of_the_agent(server: ToolServer) -> None:
     notes: list[tuple[float, str]] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
         notes.append((progress, message or ""))
 
     async with Client(server, mode="legacy") as client:
-        arguments: dict[str, Any] = {"target": "slow", "parameters": {"seconds": 1}}
-        if tool == "delegation_result":
-            begun = await client.call_tool("delegate", {**arguments, "wait_ms": 0})
-            arguments = {"session_id": begun.structured_content["session_id"]}  # type: ignore[union-attr]
-        await client.call_tool(tool, arguments, progress_callback=note)
+        await client.call_tool("delegate", {"target": "slow", "parameters": {"seconds": 1}}, progress_callback=note)
     assert [progress for progress, _ in notes] == sorted({progress for progress, _ in notes})
     assert any("step 5" in message for _, message in notes)
 

@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
@@ -90,8 +90,11 @@ asyncio.run(main())
 """
 
 
-def start(project: Path) -> "subprocess.Popen[str]":
-    return subprocess.Popen([sys.executable, "-I", "-c", SCRIPT, str(project)], stdout=subprocess.PIPE, text=True)
+@contextlib.contextmanager
+def sleeping(project: Path) -> "Iterator[tuple[subprocess.Popen[str], str]]":
+    """Another process, and its session."""
+    with subprocess.Popen([sys.executable, "-I", "-c", SCRIPT, str(project)], stdout=subprocess.PIPE, text=True) as worker:
+        yield worker, worker.stdout.readline().strip()  # type: ignore[union-attr]
 
 
 async def test_delegations_are_recorded_and_found_by_every_command(project: Path) -> None:
@@ -108,26 +111,19 @@ async def test_delegations_are_recorded_and_found_by_every_command(project: Path
 
 
 async def test_another_process_can_follow_and_cancel(project: Path) -> None:
-    worker = start(project)
-    assert worker.stdout is not None
-    session = (await asyncio.to_thread(worker.stdout.readline)).strip()
-    async with Remit.open(project, recover=False) as remit:
-        (record,) = await remit.live()
-        assert (record.session_id, str(record.state)) == (session, "running")
-        nodes = await remit.cancel(session, "not needed")
-        assert [node["session_id"] for node in nodes] == [session]
-    assert await asyncio.to_thread(worker.wait, 30) == 0
-    assert "cancelled" in worker.stdout.read()
-    worker.stdout.close()
+    with sleeping(project) as (worker, session):
+        async with Remit.open(project, recover=False) as remit:
+            (record,) = await remit.live()
+            assert (record.session_id, str(record.state)) == (session, "running")
+            nodes = await remit.cancel(session, "not needed")
+            assert [node["session_id"] for node in nodes] == [session]
+        assert "cancelled" in worker.communicate(timeout=30)[0]
+        assert worker.returncode == 0
 
 
 async def test_work_of_a_killed_process_is_settled_by_the_next_process(project: Path) -> None:
-    worker = start(project)
-    assert worker.stdout is not None
-    session = (await asyncio.to_thread(worker.stdout.readline)).strip()
-    os.kill(worker.pid, signal.SIGKILL)
-    worker.wait()
-    worker.stdout.close()
+    with sleeping(project) as (worker, session):
+        worker.kill()
     async with Remit.open(project, agents=[sleeper]) as remit:
         record = await remit.describe(session)
         assert (str(record.state), record.result and record.result.stop_reason) == ("partial", "crashed")

@@ -283,31 +283,21 @@ async def test_stopped_agent_returns_its_files(machines: Machines) -> None:
     assert (machines.here / ".remit" / "scratch" / done.session_id / "half.md").read_text() == "half of it"
 
 
-@pytest.mark.lab
-async def test_lost_machine_leaves_the_files_of_its_last_upload(machines: Machines) -> None:
+async def test_next_worker_continues_with_the_files_of_a_lost_machine(machines: Machines) -> None:
+    """And what cannot continue is returned with the files of its last upload."""
     worker = machines.worker(1)
     async with machines.open(machines.here) as remit:
-        handle = await remit.start("slow", timeout=50)
-        await uploaded(machines, handle.session_id)
+        handles = [await remit.start(name, timeout=50) for name in ("slow", "again")]
+        for handle in handles:
+            await uploaded(machines, handle.session_id)
         worker.send_signal(signal.SIGKILL)
         worker.wait()
         (machines.folder / "worker-1").rename(machines.folder / "lost")
-        done = await handle.result()
-    assert done.errors[0].code == "AGENT_CRASHED"
-    assert any("last uploaded" in warning for warning in done.warnings)
-    assert (machines.here / ".remit" / "scratch" / done.session_id / "half.md").read_text() == "half of it"
-
-
-async def test_next_worker_continues_with_the_files_of_a_lost_machine(machines: Machines) -> None:
-    first = machines.worker(1)
-    async with machines.open(machines.here) as remit:
-        handle = await remit.start("again", timeout=50)
-        await uploaded(machines, handle.session_id)
-        first.send_signal(signal.SIGKILL)
-        first.wait()
-        (machines.folder / "worker-1").rename(machines.folder / "lost")
         machines.worker(2)
-        done = await handle.result()
+        crashed, done = [await handle.result() for handle in handles]
+    assert crashed.errors[0].code == "AGENT_CRASHED"
+    assert any("last uploaded" in warning for warning in crashed.warnings)
+    assert (machines.here / ".remit" / "scratch" / crashed.session_id / "half.md").read_text() == "half of it"
     assert done.status is Status.COMPLETED, done
     assert done.data == {"scratch": "from the first", "code": "by the first\n"}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from remit import Remit, Status, Unavailable
-from support.network import Network, Proxy, missing, network
+from support.network import Network, missing, network
 from support.postgres import PostgresServer, new_schema
 from support.temporal_cluster import HEARTBEAT, Cluster, cluster
 from support.temporal_server import TemporalServer, free_port
@@ -157,19 +157,3 @@ async def test_a_store_that_is_away_for_long_stops_all_agents_and_resumable_ones
     assert (resumed.status, resumed.data) == (Status.COMPLETED, 3)
     assert (ended.status, ended.errors[0].code, ended.data) == (Status.PARTIAL, "AGENT_CRASHED", {"chunks": ["begun"]})
     assert made.overlaps() == []
-
-
-async def test_slow_lines_change_nothing(made: Cluster, hosts: Hosts) -> None:
-    """Each packet between a worker, Temporal and the store takes 20 ms longer."""
-    line = Proxy(hosts.temporal.port, host=hosts.network.address("temporal"), seconds=0.02)
-    store = Proxy(hosts.postgres.port, host=hosts.network.address("postgres"), seconds=0.02)
-    url = hosts.postgres.url.replace(f"{hosts.network.address('postgres')}:{hosts.postgres.port}", f"127.0.0.1:{store.port}")
-    try:
-        await made.start(address=f"127.0.0.1:{line.port}", settings={"store": {**made.settings()["store"], "url": url}})
-        (made.root / "go").touch()
-        async with made.open() as remit:
-            results = [await remit.delegate(name, timeout=100) for name in ("steps", "once")]
-        assert [one.data for one in results] == [3, 1]
-    finally:
-        line.close()
-        store.close()

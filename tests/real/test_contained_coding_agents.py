@@ -12,7 +12,6 @@ from remit.testing import Call, ModelRequest, Say, Silence, valid_return
 from remit.testing import ModelTurn as Turn
 from support.containment import SECRET, victim
 from support.escape_stage import batched, must_have_held, targets
-from support.lab import is_lab
 from support.sandboxes import probe, python
 
 pytestmark = [
@@ -61,15 +60,19 @@ async def test_hostile_model_cannot_reach_the_host_and_its_work_is_merged(
             await harness.wait_for_nobody()
 
 
-async def resumed(coder: Coder, folder: Path) -> None:
+@pytest.mark.parametrize(
+    "coder", [CODEX, *(pytest.param(one, marks=pytest.mark.lab) for one in (CLAUDE, OPENCODE))], ids=lambda coder: coder.name
+)
+async def test_contained_session_is_resumed(coder: Coder, tmp_path: Path) -> None:
     """Stop the agent during its work, then resume its session from the private copy."""
+    need(coder)
 
     def play(request: ModelRequest) -> Turn:
         if "You were interrupted" in request.last.text:
             return Say(valid_return(request, data="taken up"))
         return coder.shell("printf half > half.txt; sleep 3600") if request.turn == 0 else Silence()
 
-    async with open_harness(folder, play) as harness:
+    async with open_harness(tmp_path, play) as harness:
         harness.cast("one", coder, contain=True)
         async with harness.open() as remit:
             handle = await remit.start("one", task="Take your time.", timeout=120)
@@ -80,16 +83,3 @@ async def resumed(coder: Coder, folder: Path) -> None:
             result: Any = await remit.delegate("one", task="Take your time.", resume=stopped.session_id, timeout=90)
         assert (result.status, result.data) == ("completed", "taken up"), explain(result, harness)
         assert harness.models.requests[-1].answers >= 1, "the request goes to the session that did the work"
-
-
-async def test_contained_session_is_resumed(tmp_path: Path) -> None:
-    need(CODEX)
-    await resumed(CODEX, tmp_path)
-
-
-@pytest.mark.lab
-@pytest.mark.skipif(not is_lab(), reason="long: `make lab`")
-@pytest.mark.parametrize("coder", [CLAUDE, OPENCODE], ids=lambda coder: coder.name)
-async def test_contained_sessions_of_other_vendors_are_resumed(coder: Coder, tmp_path: Path) -> None:
-    need(coder)
-    await resumed(coder, tmp_path)

@@ -1,6 +1,8 @@
 """Python agent files of a project: listing never imports them, and only approved content runs."""
 
 import asyncio
+import importlib.util
+import os
 import py_compile
 import re
 import threading
@@ -62,8 +64,6 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 
 def test_listing_describes_a_file_once_in_a_child_process_without_import(tmp_path: Path) -> None:
-    import os
-
     trace = tmp_path / "trace"
     project(tmp_path, mine=LEAVES_A_TRACE.format(trace=str(trace)))
     listed = cli.run_json("agents", cwd=tmp_path)
@@ -75,8 +75,6 @@ def test_listing_describes_a_file_once_in_a_child_process_without_import(tmp_pat
 
 
 async def test_file_is_imported_when_its_agent_is_delegated_to(tmp_path: Path) -> None:
-    import os
-
     trace = tmp_path / "trace"
     project(tmp_path, mine=LEAVES_A_TRACE.format(trace=str(trace)))
     async with Remit.open(tmp_path) as remit:
@@ -126,8 +124,6 @@ async def test_bytecode_in_a_clone_is_not_run(tmp_path: Path) -> None:
     folder = tmp_path / ".remit" / "agents"
     other = tmp_path / "other.py"
     other.write_text("import pathlib\nfrom remit import agent\n@agent\nasync def mine(): return 'bytecode'\n")
-    import importlib.util
-
     shipped = importlib.util.cache_from_source(str(folder / "mine.py"))
     py_compile.compile(str(other), shipped, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
     async with Remit.open(tmp_path) as remit:
@@ -163,8 +159,6 @@ def test_unapproved_file_does_not_replace_another_agent(tmp_path: Path) -> None:
 
 
 def test_descriptions_are_private_and_stored_outside_the_project(tmp_path: Path) -> None:
-    import os
-
     project(tmp_path, fine="from remit import agent\n@agent\nasync def fine(): return 1\n")
     cli.run_json("agents", cwd=tmp_path)
     (kept,) = (Path(os.environ["XDG_CACHE_HOME"]) / "remit" / "descriptions").iterdir()

@@ -11,7 +11,6 @@ import shutil
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -105,13 +104,10 @@ def network(*hosts: str) -> "contextlib.closing[Network]":
 
 
 class Proxy:
-    """TCP proxy in front of a port, until `restore`: `cut` closes all connections and refuses new ones, `stall` delivers nothing.
+    """TCP proxy in front of a port, until `restore`: `cut` closes all connections and refuses new ones, `stall` delivers nothing."""
 
-    All data comes `seconds` later."""
-
-    def __init__(self, to: int, *, host: str = "127.0.0.1", seconds: float = 0.0) -> None:
+    def __init__(self, to: int, *, host: str = "127.0.0.1") -> None:
         self._to = (host, to)
-        self._seconds = seconds
         self._is_cut = False
         self._flows = threading.Event()
         self._flows.set()
@@ -141,7 +137,6 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := one.recv(65536):
                 self._flows.wait()
-                time.sleep(self._seconds)
                 other.sendall(data)
         for end in (one, other):
             with contextlib.suppress(OSError):
