@@ -1,12 +1,16 @@
 """Parsing unified diffs and applying them: names, kinds of change, line endings, and errors."""
 
+import contextlib
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from reviewed_change import diff_of, new_file, parse_changes, source, write
 
-from remit import Misused
+from remit import Misused, RemitError
 from remit.builtin.coder.review.change import State
 
 NAMES = ["plain.py", "with space.py", 'quote"d.py', '"q\\"', "ünïcode.py", "x b/y.py", "back\\slash"]
@@ -82,3 +86,24 @@ def test_text_that_is_not_a_diff_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(Misused) as caught:
         source(tmp_path).from_text(text, "a diff")
     assert caught.value.code == "INVALID_PARAMETERS"
+
+
+PARTS = st.sampled_from(
+    r"""diff --git a/x b/x|--- a/x|+++ b/x|--- /dev/null|+++ /dev/null|@@ -1,2 +1,3 @@|@@ -0,0 +1 @@|@@ -1 +0,0 @@| a|+b|-a|
+|\ No newline at end of file|rename from x|rename to y|new file mode 100644|copy from |deleted file mode 100644|GIT binary patch
+|diff --git "a/\303\274" "b/\303\274"|+++ "b/\9"|Binary files a/x and b/y differ|-- |+++ b/../../x|--- a/../../x
+|@@ -99999999999 +1 @@|\r""".replace("\n", "").split("|")
+).map(lambda line: line + "\n")
+
+
+@given(st.lists(PARTS | st.text(max_size=20), max_size=25).map("".join))
+def test_any_text_is_a_diff_or_a_coded_error(text: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "x").write_text("a\na\n")
+        with contextlib.suppress(RemitError):
+            for file in parse_changes(Path(folder), text):
+                assert (file.state is State.FAILS) == bool(file.faults)
+                if file.after is not None:
+                    lines = file.after.split("\n")
+                    assert all(lines[number - 1].rstrip("\r") == line for number, line in file.added.items())
+        assert [path.name for path in Path(folder).iterdir()] == ["x"]

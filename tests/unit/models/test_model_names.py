@@ -1,5 +1,7 @@
-"""Model names: provider, missing keys, and prices. No model is called."""
+"""Model names: provider, missing keys, prices, and files of local models. No model is called."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from remit import Settings, Unavailable
 from remit.core.settings import ModelAddress, Price
 from remit.models.client import Models
+from remit.models.local import find_weights
 from remit.models.prices import price_for
 from remit.models.providers import PROVIDERS, resolve_model
 
@@ -115,3 +118,19 @@ def test_prices_are_from_settings_then_known_then_unknown() -> None:
     assert price_for(settings, "nobody:knows") is None
     assert price_for(settings, "local:x") == Price(input=0, output=0)
     assert price_for(settings, "odd") == Price(input=1, output=1)
+
+
+def test_weights_are_found_by_path(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"GGUF weights")
+    assert find_weights("m.gguf", tmp_path) == tmp_path / "m.gguf"
+    assert find_weights(str(tmp_path / "m.gguf"), Path("/")) == tmp_path / "m.gguf"
+
+
+@pytest.mark.parametrize("model", ["no/such.gguf", ".", "bad.gguf", "pipe.gguf"])
+def test_missing_or_invalid_weights_are_reported_with_advice(tmp_path: Path, model: str) -> None:
+    (tmp_path / "bad.gguf").write_text("hello")
+    os.mkfifo(tmp_path / "pipe.gguf")
+    with pytest.raises(Unavailable) as raised:
+        find_weights(model, tmp_path)
+    assert raised.value.code == "TOOL_UNAVAILABLE"
+    assert "GGUF" in raised.value.advice
