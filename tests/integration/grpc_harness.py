@@ -76,16 +76,12 @@ class Harness(TokenHarness):
     api: Any
     address: str
 
-    async def channel(self, address: str | None = None, credentials: Any = None, **options: Any) -> Any:
+    async def channel(self, address: str | None = None, **options: Any) -> Any:
         import grpc.aio
 
         channel_options = [(f"grpc.{name}", value) for name, value in options.items()]
         channel_options.append(("grpc.use_local_subchannel_pool", 1))
-        target = address or self.address
-        if credentials is None:
-            channel = grpc.aio.insecure_channel(target, options=channel_options)
-        else:
-            channel = grpc.aio.secure_channel(target, credentials, options=channel_options)
+        channel = grpc.aio.insecure_channel(address or self.address, options=channel_options)
         self.closing.push_async_callback(channel.close)
         return channel
 
@@ -113,17 +109,10 @@ async def grpc_api(service: Any, authenticator: Any, settings: Any, *addresses: 
 
 
 @contextlib.asynccontextmanager
-async def grpc_harness(
-    root: Path,
-    *,
-    addresses: Sequence[str] = (),
-    agents: Sequence[Any] = AGENTS,
-    settings: Any = None,
-    **serve: Any,
-) -> AsyncIterator[Harness]:
+async def grpc_harness(root: Path, *, addresses: Sequence[str] = (), **serve: Any) -> AsyncIterator[Harness]:
     from support.server import Authenticator, Service
 
-    async with Remit.open(root, agents=agents, settings=settings) as remit, contextlib.AsyncExitStack() as closing:
+    async with Remit.open(root, agents=AGENTS) as remit, contextlib.AsyncExitStack() as closing:
         known = remit.settings.serve._replace(**serve)
         authenticator = Authenticator(remit.folder, running=remit.engine.find)
         authenticator.open()
@@ -143,7 +132,7 @@ def bearer(token: str, *more: tuple[str, str]) -> tuple[tuple[str, str], ...]:
     return (("authorization", f"Bearer {token}"), *more)
 
 
-def ask(type_: str, *, agent_id: str = "", wait: float = 10.0, session: str = "", priority: int = 0, **parameters: Any) -> Any:
+def ask(type_: str, *, agent_id: str = "", wait: float = 10.0, session: str = "", **parameters: Any) -> Any:
     from remit import tasks_pb2 as pb
     from support.protobuf import struct_of
 
@@ -152,7 +141,6 @@ def ask(type_: str, *, agent_id: str = "", wait: float = 10.0, session: str = ""
         type=type_,
         session_id=session,
         wait_ns=int(wait * SECOND),
-        priority=priority,  # type: ignore[arg-type]
         config=pb.TaskConfig(parameters=struct_of(parameters)),
     )
 

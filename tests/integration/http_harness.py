@@ -108,8 +108,8 @@ async def http_harness(
             )  # fmt: skip
 
 
-async def events_of(answer: Any, *, until: str | None = None) -> list[tuple[str, str, Any]]:
-    """(event, id, data) of a stream, up to the first event with this name."""
+async def events_of(answer: Any) -> list[tuple[str, str, Any]]:
+    """(event, id, data) of each event of a stream."""
     found: list[tuple[str, str, Any]] = []
     fields: dict[str, str] = {}
     async for line in answer.aiter_lines():
@@ -119,7 +119,5 @@ async def events_of(answer: Any, *, until: str | None = None) -> list[tuple[str,
             continue
         if "event" in fields:
             found.append((fields["event"], fields.get("id", ""), json.loads(fields["data"])))
-            if fields["event"] == until:
-                return found
         fields = {}
     return found

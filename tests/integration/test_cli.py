@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -269,25 +268,15 @@ def leave_log(project: Path, kept: tuple[str, ...]) -> None:
         (("agents", "slow"), ["timeout 1 m 00 s", "maximum 2 h 00 m"]),
         (("limits",), ["slow 0 1 1 m 00 s 20 more completed runs are needed"]),
         (("config", "--all"), ["signals.logs text default", "slots_total 256 default"]),
-        (("audit", "--limit", "1"), ["1 2026-11-19 23:30:00 rules mode strict, source the default policy"]),
-        (("token", "list"), ["ci ID delegate; agents worker; timeout 2 m 00 s"]),
     ],
 )
-def test_listings_print_durations_times_and_values_for_a_person(
+def test_listings_print_durations_and_values_for_a_person(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], lines: list[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")  # no cell is truncated
     make_project(tmp_path)
     remit(tmp_path, "delegate", "slow", "--timeout", "0.5")
-    made = remit_json(tmp_path, "token", "new", "ci", "--agent", "worker", "--timeout", "2m")
-    entry = {"at": "2026-11-19T14:30:00Z", "event": "rules", "mode": "strict", "source": "the default policy", "sha256": "0" * 64}
-    (tmp_path / ".remit" / "audit.jsonl").write_text(json.dumps(entry) + "\n")
-    monkeypatch.setenv("TZ", "Asia/Tokyo")
-    time.tzset()
-    shown = remit(tmp_path, *arguments).stdout.replace(made["id"], "ID")
-    monkeypatch.undo()
-    time.tzset()
-    printed = [" ".join(line.split()) for line in shown.splitlines()]
+    printed = [" ".join(line.split()) for line in remit(tmp_path, *arguments).stdout.splitlines()]
     assert [line for line in lines if not any(one.startswith(line) for one in printed)] == []
 
 

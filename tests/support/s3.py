@@ -5,20 +5,19 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 from obstore.store import S3Store
 
 from remit.core.ports import Manifest, ShippedFile
 from remit.stores.blobs import PART_BYTES, BlobStore
+from support.temporal_server import free_port
 
 __all__ = ["BUCKET", "PART_BYTES", "PROGRAM", "BlobStore", "Manifest", "S3Server", "ShippedFile"]
 PROGRAM = Path(sys.executable).with_name("weed")
@@ -28,7 +27,7 @@ BUCKET = "files"
 class S3Server:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="remit-s3-"))
-        self._ports = [_free_port() for _ in range(8)]
+        self._ports = [free_port() for _ in range(8)]
         self.process: subprocess.Popen[bytes] | None = None
         (self.folder / "s3.json").write_text(
             json.dumps(
@@ -97,19 +96,3 @@ class S3Server:
     def remove(self) -> None:
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-@contextlib.contextmanager
-def s3_server() -> Iterator[S3Server]:
-    server = S3Server()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()

@@ -33,7 +33,11 @@ def postgres() -> "Iterator[object]":
 
 @pytest.fixture(scope="session")
 def s3() -> "Iterator[object]":
-    from support.s3 import s3_server
+    from support.s3 import S3Server
 
-    with s3_server() as server:
+    server = S3Server()
+    try:
+        server.start()
         yield server
+    finally:
+        server.remove()

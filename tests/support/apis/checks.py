@@ -61,20 +61,16 @@ async def invalid_request_is_refused_before_anything_runs(harness: ApiHarness) -
 
 
 @_promise
-async def without_a_target_any_agent_that_can_does_it(harness: ApiHarness) -> None:
+async def agents_are_listed_and_without_a_target_any_that_can_does_it(harness: ApiHarness) -> None:
     api = await harness.client()
+    names = list(await api.agents())
+    assert {"echo", "text.count", "hangs"} <= set(names)
+    assert len(names) == len(set(names))
     if not api.traits.chooses:
         return
     arguments = {"operation": "count", "parameters": {"text": "a b"}}
     assert (await ended(api, await api.execute(arguments))).data == 2
     await _is_told(api, "INVALID_OPERATION", api.execute({"operation": "sing", "parameters": {}}))
-
-
-@_promise
-async def agents_are_listed_by_name(harness: ApiHarness) -> None:
-    names = list(await (await harness.client()).agents())
-    assert {"echo", "text.count", "hangs"} <= set(names)
-    assert len(names) == len(set(names))
 
 
 # ---- compositions
@@ -125,7 +121,7 @@ async def a_refusal_runs_nothing_and_is_an_outcome(harness: ApiHarness) -> None:
 
 
 @_promise
-async def a_budget_that_is_used_up_refuses(harness: ApiHarness) -> None:
+async def a_cycle_and_a_budget_that_is_used_up_are_refused(harness: ApiHarness) -> None:
     api, mark = await harness.client(), secrets.token_hex(4)
     arguments = asked("asks", inner="echo", parameters={"mark": mark}, _budget={"delegations": 1})
     seen = await ended(api, await api.execute(arguments))
@@ -135,13 +131,7 @@ async def a_budget_that_is_used_up_refuses(harness: ApiHarness) -> None:
     none = await done(api, "echo", mark=mark, _budget={"delegations": 0})
     assert (none.shown, none.stop_reason, none.code) == (api.traits.shows["refused"], "refused", "BUDGET_EXCEEDED")
     assert marks(harness.root, mark) == []
-
-
-@_promise
-async def a_cycle_is_refused(harness: ApiHarness) -> None:
-    api = await harness.client()
-    seen = await done(api, "asks", inner="asks", parameters={"inner": "echo"})
-    assert seen.data["codes"] == ["CYCLE_DETECTED"]
+    assert (await done(api, "asks", inner="asks", parameters={"inner": "echo"})).data["codes"] == ["CYCLE_DETECTED"]
 
 
 @_promise
@@ -176,15 +166,10 @@ async def a_caller_that_has_less_time_left_is_the_deadline(harness: ApiHarness) 
 
 
 @_promise
-async def an_unknown_task_is_not_found(harness: ApiHarness) -> None:
-    api = await harness.client()
-    for asking in (api.status, api.cancel, partial(heard, api)):
-        await _is_told(api, "TASK_NOT_FOUND", asking(NOBODYS))
-
-
-@_promise
-async def tasks_of_other_callers_are_not_found(harness: ApiHarness) -> None:
+async def unknown_tasks_and_those_of_other_callers_are_not_found(harness: ApiHarness) -> None:
     ann, bob, mark = await harness.client(), await harness.client("bob"), secrets.token_hex(4)
+    for asking in (bob.status, bob.cancel, partial(heard, bob)):
+        await _is_told(bob, "TASK_NOT_FOUND", asking(NOBODYS))
     task_id = await ann.execute(asked("hangs", mark=mark))
     await until(lambda: "beat" in marks(harness.root, mark))
     for one in (task_id, (await done(ann, "echo")).task_id):

@@ -28,16 +28,6 @@ async def scratch_of(remit: Remit, keeps: bool = False) -> Path:
     return Path((await remit.delegate("scribbles", keeps=keeps)).data)
 
 
-@agent("worker")
-async def worker() -> str:
-    return "done"
-
-
-@agent("caller")
-async def caller(ctx: Context) -> str:
-    return str((await ctx.delegate("worker")).data)
-
-
 async def test_scratch_folders_of_old_delegations_are_removed(tmp_path: Path) -> None:
     clock = JumpingClock()
     sleeper = Scripted("sleeper", hang())
@@ -62,7 +52,8 @@ async def test_scratch_folders_of_old_delegations_are_removed(tmp_path: Path) ->
 
 async def test_history_is_pruned_after_history_days_and_never_by_default(tmp_path: Path) -> None:
     clock = JumpingClock()
-    sleeper = Scripted("sleeper", hang())
+    sleeper, worker = Scripted("sleeper", hang()), Scripted("worker")
+    caller = Scripted("caller", lambda ctx, _: ctx.delegate("worker"))
     async with Remit.open(tmp_path, agents=[caller, worker, sleeper], clock=clock.as_clock(), settings={"history_days": 30}) as remit:
         old = await remit.delegate("caller")
         living = await remit.start("sleeper")

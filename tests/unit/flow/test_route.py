@@ -53,14 +53,10 @@ def test_route_that_contradicts_the_table_is_refused() -> None:
         check_route(wrong, "lean", True, DEFAULT_TABLE)
 
 
-def test_language_is_the_field_of_the_task_verbatim() -> None:
+def test_language_is_the_field_of_the_task_and_never_guessed_from_text() -> None:
     assert language_of(TaskContext(language="Lean", title="about python")) == ("Lean", None)
-
-
-def test_absent_language_is_general_and_never_guessed_from_text() -> None:
-    language, warning = language_of(TaskContext(task_number=7, title="A lean proof", description="Language: lean"))
-    assert language == "general"
-    assert warning == "Task 7 names no language: 'general' is used."
+    guess = TaskContext(task_number=7, title="A lean proof", description="Language: lean")
+    assert language_of(guess) == ("general", "Task 7 names no language: 'general' is used.")
     assert language_of(None)[0] == "general"
 
 

@@ -65,8 +65,7 @@ def test_pages_damaged_while_open_are_reported_as_damage(tmp_path: Path) -> None
     store.close()
 
 
-def test_full_disk_rolls_back_the_group_and_the_store_recovers(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "remit.db")
+def test_full_disk_rolls_back_the_group_and_the_store_recovers(store: SqliteStore) -> None:
     store.apply([RecordDelegation(record(1))])
     (pages,) = store._writer.execute("PRAGMA page_count").fetchone()
     store._writer.execute(f"PRAGMA max_page_count={pages + 5}")
@@ -81,14 +80,12 @@ def test_full_disk_rolls_back_the_group_and_the_store_recovers(tmp_path: Path) -
     store._writer.execute("PRAGMA max_page_count=1000000")
     assert not store.apply(group).clashes
     assert store.count() == 59
-    store.close()
 
 
 @pytest.mark.parametrize("replace", [False, True])
-def test_deleted_or_replaced_file_is_detected(tmp_path: Path, replace: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_or_replaced_file_is_detected(store: SqliteStore, tmp_path: Path, replace: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remit.stores.sqlite.PLACE_CHECK_SECONDS", 0.0)
-    path = tmp_path / "remit.db"
-    store = SqliteStore(path)
+    path = Path(store.path)
     store.apply([RecordDelegation(record(1))])
     path.rename(tmp_path / "kept.db")
     if replace:
@@ -98,4 +95,3 @@ def test_deleted_or_replaced_file_is_detected(tmp_path: Path, replace: bool, mon
     path.unlink(missing_ok=True)
     (tmp_path / "kept.db").rename(path)
     assert not store.apply([outcome(1)]).already_settled, "works again once the file is back"
-    store.close()

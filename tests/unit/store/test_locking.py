@@ -3,20 +3,12 @@
 import sqlite3
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from remit import HistoryQuery, RecordDelegation, SqliteStore, Unavailable
 from remit.stores import database
 from support.store_suite import numbers_of, outcome, record
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    store = SqliteStore(tmp_path / "remit.db")
-    yield store
-    store.close()
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Children enter the indexes of agents and trees in batches. No question shows whether that has happened yet."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,13 +8,6 @@ import pytest
 from remit import BeginDelegation, HistoryQuery, SqliteStore, State
 from remit.stores import sqlite
 from support.store_suite import begun, numbers_of, outcome, session
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    store = SqliteStore(tmp_path / "remit.db")
-    yield store
-    store.close()
 
 
 def child(number: int, parent: int = 1) -> BeginDelegation:

@@ -624,11 +624,12 @@ class Keeper:
         ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         hits = ",".join(sorted(self.hits)) or "-"
         self.say(f"E {exit_code} {ended_by} {int(took * 1000)} {self.killed or '-'} {hits} {self.peak}")
-        import re  # only now: each run would pay for it
-
-        kept, room, left, wanted = 0, self.limits["disk_bytes"], 0, re.compile(self.job["outputs"])
-        for name, size in self.left():
-            if wanted.match(name) and kept < MOST_RETURNED and size <= room and self.hand_out(name, size):
+        found = self.left()
+        if found:
+            import re  # only now: each run would pay for it
+        kept, room, left = 0, self.limits["disk_bytes"], 0
+        for name, size in found:
+            if re.match(self.job["outputs"], name) and kept < MOST_RETURNED and size <= room and self.hand_out(name, size):
                 kept, room = kept + 1, room - size
             else:
                 left += 1
