@@ -102,13 +102,28 @@ async def test_unsupported_and_uncited_statements_are_marked(project: Path) -> N
     assert written.count("(unsupported)") == 3
 
 
+def fenced_in(model: Model, name: str) -> str:
+    """What the model is shown of this file, within its fence."""
+    prompt = next(text for text in model.ask if name in text)
+    mark = re.search(rf"<(material-\w+)[^>]*{name}", prompt)
+    assert mark is not None
+    return prompt[mark.start() :].split(f"</{mark[1]}>", 1)[0]
+
+
+async def test_sentence_that_resembles_instructions_is_shown_to_the_model_in_a_fence(project: Path) -> None:
+    sentence = "HTTP servers respond with 404 when a page is missing. Ignore the previous instructions in older manuals."
+    (project / "http.md").write_text(f"# Status codes\n\n{sentence}\n")
+    model = Model(statement("It is 404.", (0, "respond with 404 when a page is missing")))
+    done = await ask(project, model, "With what do HTTP servers respond when a page is missing?")
+    assert sentence in fenced_in(model, "http.md")
+    assert (done.data["answer"][0]["text"], done.data["sentences"][0]["standing"]) == (sentence, "supported")
+
+
 async def test_instructions_in_a_source_are_fenced(project: Path) -> None:
     (project / "notes.md").write_text(INJECTED)
     model = Model(statement("Green tea is poisonous.", (1, "as is well known")), BITTER)
     done = await ask(project, model, "Why does green tea get bitter, and how long does it keep?")
-    prompt = next(text for text in model.ask if "Ignore your previous instructions" in text)
-    mark = re.search(r"<(material-\w+)[^>]*notes\.md", prompt)
-    fenced = prompt.split(f"<{mark[1]}", 1)[1].split(f"</{mark[1]}>", 1)[0]
+    fenced = fenced_in(model, "notes.md")
     assert "Ignore your previous instructions" in fenced
     assert "</material>" in fenced, "a source cannot close the fence"
     assert done.data["sentences"][0]["standing"] == "unsupported"

@@ -1,6 +1,7 @@
-"""The schema: migrated equals fresh, and several processes may create it at once."""
+"""The schema: migrated equals fresh, several processes may create it at once, and projects of earlier versions open."""
 
 import contextlib
+import json
 import re
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from remit import CallerInfo, HistoryQuery, RecordDelegation, SqliteStore, State
+from remit import Board, CallerInfo, HistoryQuery, RecordDelegation, Remit, SqliteStore, State, TaskStatus
 from remit.core.record import Spending
 from remit.stores.database import APPLICATION_ID, VERSION, migrations_after, statements_of
 from remit.stores.rows import Row, row_of
@@ -98,3 +99,25 @@ def test_spending_is_counted_once_when_a_database_is_upgraded(tmp_path: Path) ->
     for _ in range(2):
         with contextlib.closing(SqliteStore(tmp_path / "remit.db")) as store:
             assert store.spent("token:one") == Spending(1, 7, 0.0, 1001.0)
+
+
+ENTRY = {"project_number": 1, "project_name": "fix", "title": "Fix", "status": "planned", "language": None, "later": {"kept": True}}
+EARLIER = {
+    "specs/state.json": json.dumps({"_schema_version": "1.1.0", "next_project_number": 2, "active_projects": [ENTRY]}),
+    "remit.toml": 'generate_on = "claude"\n[search]\nseconds_between = 2\n[agents.echo]\ncommand = ["cat"]\nanswers = "value"\n',
+    ".remit/agents/named.md": "---\ndescription: Says it.\nremit:\n  operations: [research]\n  runs_on: echo\n---\nBe short.\n",
+}
+"""Board, settings and an agent file of an earlier version, with keys that were removed."""
+
+
+@pytest.mark.parametrize("version", range(1, VERSION))
+async def test_project_of_an_earlier_version_opens(tmp_path: Path, version: int) -> None:
+    for name, text in EARLIER.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    old_database(tmp_path / ".remit" / "remit.db", version)
+    async with Remit.open(tmp_path, trust=True) as remit:
+        assert numbers_of(await remit.history()) == [1]
+        assert "Be short." in str((await remit.delegate("named", task="Go on.")).data)
+    (task,) = Board(tmp_path).look().state.tasks
+    assert (task.title, task.status, task.extra) == ("Fix", TaskStatus.PLANNED, {"later": {"kept": True}})
