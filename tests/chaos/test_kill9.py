@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from remit import Owner, RecordDelegation, Remit, SqliteStore, State, Status, StopReason, agent
+from remit.testing.store_suite import record
 from support.lab import is_lab, rounds
 from support.processes import pid_space, process_start
-from support.store_suite import record
 
 WORKLOAD = Path(__file__).with_name("crash_workload.py")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}

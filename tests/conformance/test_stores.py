@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from remit import MemoryStore, SqliteStore
+from remit.testing.store_suite import STORE_CHECKS, Check, OpenStore
 from support.postgres import new_schema
-from support.store_suite import STORE_CHECKS, Check, OpenStore
 
 
 @pytest.fixture(params=["sqlite", "sqlite-power", "memory", "postgres"])

@@ -1,6 +1,8 @@
 """Handover: a runtime that stops leaves resumable delegations to the next process."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 from remit import Context, Remit, agent
@@ -31,3 +33,30 @@ async def test_queued_delegation_is_handed_over_without_being_started(tmp_path: 
 @agent("noted")
 async def noted(ctx: Context) -> None:
     (ctx.root / "began").touch()
+
+
+STUBBORN = """
+import asyncio, sys
+from remit import Context, Remit, agent
+
+@agent("stubborn", resumable=True)
+async def stubborn(ctx: Context) -> None:
+    while True:
+        try:
+            await asyncio.sleep(5)
+        except asyncio.CancelledError:
+            pass
+
+async def main():
+    async with Remit.open(sys.argv[1], agents=[stubborn]) as remit:
+        await remit.start("stubborn")
+        await asyncio.sleep(0.1)
+        print(len(await remit.close(hand_over=True)))
+
+asyncio.run(main())
+"""
+
+
+def test_program_exits_although_a_handed_over_agent_ignores_cancellation(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", STUBBORN, str(tmp_path)], timeout=20, capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"

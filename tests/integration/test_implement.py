@@ -117,6 +117,16 @@ async def test_timeout_makes_the_task_partial_and_names_the_phase_to_resume(tmp_
     assert (await Worker().implement(board)).status == "completed"
 
 
+async def test_no_phase_is_started_after_the_deadline(tmp_path: Path) -> None:
+    board, worker = made_project(tmp_path, in_git=False), Worker()
+    outcome = await worker.implement(board, timeout=0.5)
+    assert (outcome.status, outcome.stop_reason, outcome.data["resume_from_phase"]) == ("partial", "deadline", 1)
+    assert worker.phases == []
+    assert entry(board)["status"] == "partial"
+    with pytest.raises(Misused, match="above the maximum"):
+        await worker.implement(board, timeout=20_000)
+
+
 async def test_acceptance_decides_whether_a_phase_is_completed(tmp_path: Path) -> None:
     """The phase's commands and the plan's for each phase, the task's for the last."""
     plan = PLAN.replace("# Plan\n", "# Plan\n\n- **Accept**: `test ! -e broken`\n")
@@ -218,6 +228,14 @@ async def test_agent_cannot_mark_other_phases_completed(tmp_path: Path) -> None:
     assert (outcome.status, worker.phases) == ("completed", [1, 2, 3])
     assert any("Phase 3 was marked [COMPLETED] while phase 1" in warning for warning in outcome.warnings)
     assert "A note of the agent." in (tmp_path / PLAN_PATH).read_text()
+
+
+async def test_refused_implement_leaves_the_task_unchanged(tmp_path: Path) -> None:
+    board = made_project(tmp_path, in_git=False)
+    async with Remit.open(tmp_path, agents=Worker().agents(), recover=False, policy="forbid(principal, action, resource);") as remit:
+        outcome = await implement(remit, board, 1)
+    assert outcome.stop_reason == "refused"
+    assert (entry(board)["status"], markers(board)[0]) == ("planned", "NOT STARTED")
 
 
 def with_tasks(board: Board, *tasks: Task) -> None:

@@ -13,7 +13,7 @@ from implement_harness import returned
 from landing_harness import GREEN, Writer, branches, made_board, status, writes
 from workspace_project import crash, left_by
 
-from remit import Context, Limits, ParallelOptions, Refused, Remit, Unavailable, agent, implement_parallel
+from remit import Context, Limits, ParallelOptions, Refused, Remit, Unavailable, agent, archive_tasks, implement_parallel
 from remit import implement_task as implement
 from support import cli
 from support.boards import LandingOptions, comment_on_work, merge_work, ready_tasks
@@ -498,6 +498,21 @@ async def test_work_that_landed_before_a_kill_is_read_instead_of_a_cached_result
     async with Remit.open(tmp_path, agents=[reader]) as remit:
         found = [await remit.delegate("reader") for _ in range(2)]
     assert ([one.data for one in found], "cached_from" in found[1].metadata.extra) == ([True, True], True)
+
+
+@pytest.mark.parametrize("is_archived", [False, True])
+async def test_worktree_of_a_killed_process_is_removed_by_the_next_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_archived: bool
+) -> None:
+    board, writer = made_board(tmp_path, 2), Writer(writes("one.txt"), writes("two.txt"))
+    with monkeypatch.context() as killed:
+        killed.setattr("remit.board.task_landing.TaskLanding.close", lambda _landing: asyncio.sleep(0))
+        await writer.implement(board)
+    if is_archived:
+        archive_tasks(board, agreed=lambda _tasks: True)
+    assert len(branches(tmp_path)) == 2
+    assert (await writer.implement(board, 2)).status == "completed"
+    assert branches(tmp_path) == ["main"]
 
 
 @pytest.mark.parametrize("where", ["task setting up", "task accepting"])

@@ -32,10 +32,10 @@ from remit.core.record import Spending
 from remit.stores import postgres
 from remit.stores.postgres import PostgresStore
 from remit.stores.rows import COLUMNS, TABLES, Row, row_of
+from remit.testing.store_suite import outcome, record, said
 from support import cli
 from support.network import Proxy
 from support.postgres import PostgresServer, new_schema, postgres_server
-from support.store_suite import outcome, record, said
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """`researcher.*` without a model, with real workers: answers are verbatim quotations of their sources."""
 
+import importlib.util
 import json
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,19 @@ DOCUMENTS = {
     "package-lock.json": '{"quota": "mailbox reached", "lockfileVersion": 3}\n',
 }
 """Files of a fictional product, by path."""
+PROGRAM_QUESTIONS = {
+    "What is the default status code of RedirectResponse?": "status_code: int = 307",
+    "Which exception is raised when a route name is not found?": "NoMatchFound",
+    "What is the default minimum size for GZipMiddleware?": "minimum_size: int = 500",
+    "Is the httpx client thread safe?": "shared between threads",
+    "What is the default timeout of httpx?": "5.0",
+    "What is the maximum number of redirects?": "= 20",
+    "How is HTTP/2 enabled in httpx?": "http2",
+    "Which error is raised when the body was not read?": "ResponseNotRead",
+    "Where does StaticFiles refuse paths outside its directory?": "os.path.commonpath",
+    "How are environment proxies read?": "getproxies",
+}
+"""Questions about the installed starlette and httpx, with words of the answer."""
 
 
 ALLOWING = '@id("agents-may-work") permit (principal, action, resource);'
@@ -96,6 +111,21 @@ async def test_question_is_answered_from_project_files(remit: Remit, project: Pa
     children = [record for record in await remit.history(limit=200) if record.parent_id == result.session_id]
     assert {record.agent for record in children} == {"worker.list_files", "worker.search_files", "worker.read_file"}
     assert len(children) == data["searched"]["children"] <= 60
+
+
+async def test_eight_of_ten_questions_about_real_packages_are_answered(tmp_path: Path) -> None:
+    for name in ("starlette", "httpx"):
+        found = importlib.util.find_spec(name)
+        assert found.origin is not None
+        shutil.copytree(Path(found.origin).parent, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    wrong = []
+    async with Remit.open(tmp_path) as remit:
+        for question, expected in PROGRAM_QUESTIONS.items():
+            result = await ask(remit, question)
+            if not any(expected in passage["text"] for passage in result.data["answer"][:2]):
+                wrong.append(question)
+            check_citations(tmp_path, result.data, report_of(tmp_path, result))
+    assert len(wrong) <= 2, wrong
 
 
 async def test_unanswered_question_is_reported_as_not_found(remit: Remit, project: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from cli_project import remit as run_remit
 from cli_project import remit_json, started, wait_for_line
-from workspace_project import branches, commit_all, git, new_repository, status, work_folders
+from workspace_project import branches, commit_all, crash, git, new_repository, status, work_folders
 
 from remit import Context, Remit, Return, agent
 from support.engine_samples import until
@@ -93,6 +93,16 @@ async def test_changed_workspace_of_a_stopped_delegation_is_kept_and_named(proje
         assert any("Its workspace stays" in warning for warning in result.warnings)
         await remit.engine.clean_up()
     assert work_folders(project) == [result.session_id]
+
+
+async def test_unchanged_workspace_of_a_crash_is_removed_at_the_next_open(project: Path) -> None:
+    await asyncio.to_thread(crash, project, "unchanged")
+    assert len(work_folders(project)) == 1
+    async with Remit.open(project) as remit:
+        record = (await remit.history())[0]
+        assert record.result is not None
+        assert "workspace" in record.result.extra
+        await until(lambda: is_removed(project), seconds=10)
 
 
 # ---- remit workspaces

@@ -1,6 +1,6 @@
 """A program that kills itself (kill -9) while its agent works or during a merge.
 
-Run by test_workspaces and test_landing.
+Run by test_workspaces, test_workspace_command and test_landing.
 """
 
 import asyncio
@@ -27,6 +27,8 @@ def die() -> None:
 
 @agent("dies", workspace="worktree", merge=True, timeout=30)
 async def dies(ctx: Context) -> str:
+    if WHERE == "unchanged":
+        die()
     (ctx.workspace / "half.txt").write_text("half\n")
     if WHERE == "agent":
         die()

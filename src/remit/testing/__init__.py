@@ -1,4 +1,4 @@
-"""Test support for your agents: scripted agents and models. Needs no test framework."""
+"""Test support for your agents and stores: scripted agents and models, and the checks of stores. Needs no test framework."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -10,11 +10,12 @@ if TYPE_CHECKING:
     from remit.testing.models.turns import Call, Cut, Drip, Fail, Garbled, Reply, Say, Silence, Stray, Think, Usage
     from remit.testing.models.turns import Turn as ModelTurn
     from remit.testing.scripted import Scripted, Turn, answer, fail, hand_on, hang, say, wait
+    from remit.testing.store_suite import STORE_CHECKS
 
 __all__ = [
-    "Call", "Cut", "Drip", "Fail", "Garbled", "ModelRequest",
-    "ModelTurn", "Reply", "Say", "Scripted", "ScriptedModels", "Silence", "Stray", "Think", "Turn", "Usage", "answer", "fail",
-    "hand_on", "hang", "load_agents", "say", "valid_return", "wait",
+    "STORE_CHECKS", "Call", "Cut", "Drip", "Fail", "Garbled", "ModelRequest", "ModelTurn", "Reply", "Say", "Scripted",
+    "ScriptedModels", "Silence", "Stray", "Think", "Turn", "Usage", "answer", "fail", "hand_on", "hang", "load_agents", "say",
+    "valid_return", "wait",
 ]  # fmt: skip
 _PUBLIC = {
     "remit.testing.load": "load_agents",
@@ -22,6 +23,7 @@ _PUBLIC = {
     "remit.testing.models.server": "ScriptedModels",
     "remit.testing.models.turns": "Call Cut Drip Fail Garbled Reply Say Silence Stray Think Usage Turn=ModelTurn",
     "remit.testing.scripted": "Scripted Turn answer fail hand_on hang say wait",
+    "remit.testing.store_suite": "STORE_CHECKS",
 }
 _HOME_OF = {
     public or own: (module, own) for module, names in _PUBLIC.items() for own, _, public in (name.partition("=") for name in names.split())

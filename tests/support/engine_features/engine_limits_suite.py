@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from remit import Context, RecordDelegation, Remit, State, StopReason, agent
+from remit.testing.store_suite import outcome, record, said
 from support.engine_samples import SOON_SECONDS, OpenRemit, promise, until
-from support.store_suite import outcome, record, said
 
 RUNS = 30
 

@@ -11,6 +11,31 @@ from remit.builtin.coder.review.report import Review
 TOKEN = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9" * 2
 KEY = "AK" + "IA" + "Q7RST2UVWX4YZ5AB"
 
+PLANTED = {
+    "eval": "def f(text):\n    return eval(text)\n",
+    "a shell command from text": "import subprocess as s\n\n\ndef f(n):\n    s.run(\n        f'ls {n}',\n        shell=True,\n    )\n",
+    "SQL from text": "def f(db, name):\n    return db.execute(f\"SELECT id FROM users WHERE name = '{name}'\")\n",
+    "a key in the code": f"KEY = '{KEY}'\n",
+    "a password in the code": "db_password = 'tr0ub4dor&3xyz'\n",
+    "an exception swallowed": "def f(g):\n    try:\n        g()\n    except:\n        pass\n",
+    "a mutable default": "def f(x, seen=[]):\n    seen.append(x)\n    return seen\n",
+    "an undefined name": "def f(x):\n    return x + offset\n",
+    "a request without a timeout": "import requests\n\n\ndef f(url):\n    return requests.get(url).text\n",
+    "yaml.load": "import yaml\n\n\ndef f(text):\n    return yaml.load(text, Loader=yaml.Loader)\n",
+    "a weak hash": "import hashlib\n\n\ndef f(password):\n    return hashlib.md5(password).hexdigest()\n",
+    "an assert that is always true": "def f(x):\n    assert (x, 'x is missing')\n",
+    "a file that is not closed": "def f(path):\n    return open(path).read()\n",
+    "a path from outside": "from pathlib import Path\n\n\ndef f(root, name):\n    return (Path(root) / name).read_text()\n",
+}
+"""Fourteen faults that people plant in reviews; at least the first twelve are found."""
+
+
+def test_twelve_of_fourteen_planted_faults_are_found(tmp_path: Path) -> None:
+    names = {f"pkg/m{number}.py": fault for number, fault in enumerate(PLANTED)}
+    found = review_files(tmp_path, {name: PLANTED[fault] for name, fault in names.items()})
+    missed = [fault for name, fault in names.items() if not found[name].keys() - {"F401", "S101"}]
+    assert set(missed) <= {"a file that is not closed", "a path from outside"}
+
 
 FOUND = [
     ("m.py", "import os\n\nos.system('ls')\n", "S605", "low"),

@@ -68,6 +68,24 @@ async def test_plan_that_is_faulty_twice_fails_with_its_faults_and_is_kept(tmp_p
     assert not board.look().state.task(1).has_plan
 
 
+async def test_blocked_repair_blocks_the_task(tmp_path: Path) -> None:
+    board, asked = make_board(tmp_path), list[str]()
+
+    @agent("planner")
+    async def asking(task: str) -> dict[str, Any]:
+        asked.append(task)
+        if len(asked) == 1:
+            return {"status": "completed", "summary": "Planned it. One phase.", "data": {"plan": WRONG}}
+        error = {"type": "execution", "message": "Which program?", "code": "BLOCKED", "recoverable": True, "recommendation": "Say."}
+        return {"status": "blocked", "summary": "A question is open. It is below.", "artifacts": [], "errors": [error]}
+
+    async with Remit.open(tmp_path, agents=[asking]) as remit:
+        outcome = await plan_task(remit, board, 1)
+    assert (outcome.status, outcome.task_status, len(asked)) == ("blocked", "BLOCKED", 2)
+    assert board.look().state.task(1).blocking_reason == "Which program?"
+    assert all(any(fault in words for words in outcome.warnings) for fault in FAULTS)
+
+
 async def test_interrupted_repair_is_requested_again_without_planning_again(tmp_path: Path) -> None:
     board, asked, later = make_board(tmp_path), list[str](), list[str]()
     is_asked_again = asyncio.Event()

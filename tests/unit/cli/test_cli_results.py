@@ -33,7 +33,7 @@ from remit.cli.live import GONE
 from remit.cli.render import harmless
 from remit.cli.results import data_lines, print_outcome, report_lines
 from remit.cli.tree import View, draw, forest
-from support import store_suite as records
+from remit.testing import store_suite as records
 
 NOW = 1_700_000_100.0
 

@@ -6,7 +6,7 @@ import pytest
 
 from remit import Record, State
 from remit.system.liveness import LATE_SECONDS, QUIET_SECONDS, Stuck, stuck
-from support.store_suite import record
+from remit.testing.store_suite import record
 
 NOW = 1_700_000_100.0
 RUNNING = record(1, owner="alive", created_at=NOW - 500, timeout_seconds=1000, deadline_at=NOW + 500)

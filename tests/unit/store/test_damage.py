@@ -9,7 +9,7 @@ import pytest
 
 from remit import HistoryQuery, RecordDelegation, SqliteStore, Unavailable
 from remit.stores.database import VERSION
-from support.store_suite import numbers_of, outcome, record, session
+from remit.testing.store_suite import numbers_of, outcome, record, session
 
 
 def open_error(path: Path) -> Unavailable:

@@ -8,7 +8,7 @@ import pytest
 
 from remit import HistoryQuery, RecordDelegation, SqliteStore, Unavailable
 from remit.stores import database
-from support.store_suite import numbers_of, outcome, record
+from remit.testing.store_suite import numbers_of, outcome, record
 
 
 @pytest.fixture

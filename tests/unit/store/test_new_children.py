@@ -7,7 +7,7 @@ import pytest
 
 from remit import BeginDelegation, HistoryQuery, SqliteStore, State
 from remit.stores import sqlite
-from support.store_suite import begun, numbers_of, outcome, session
+from remit.testing.store_suite import begun, numbers_of, outcome, session
 
 
 def child(number: int, parent: int = 1) -> BeginDelegation:

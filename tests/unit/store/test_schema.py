@@ -13,7 +13,7 @@ from remit.core.record import Spending
 from remit.stores.database import APPLICATION_ID, VERSION, migrations_after, statements_of
 from remit.stores.rows import Row, row_of
 from remit.stores.sqlite import ReadOnlyStore
-from support.store_suite import numbers_of, outcome, record
+from remit.testing.store_suite import numbers_of, outcome, record
 
 Schema = list[tuple[str, str, str]]
 

@@ -18,7 +18,7 @@ from remit import (
     Write,
 )
 from remit.core.states import LIVE
-from support.store_suite import outcome, record, said, session
+from remit.testing.store_suite import outcome, record, said, session
 
 NUMBERS = st.integers(0, 14)
 OWNERS = st.sampled_from(["one", "two"])

@@ -1,7 +1,12 @@
 """What every `Store` must do, as checks, and the sample delegations that they and other tests use.
 
 Each check is given a function that opens the store: every call opens one more handle on the same, at first empty, contents,
-the way a second process would. A check closes what it opens."""
+the way a second process would. A check closes what it opens and raises `AssertionError` when a promise is broken.
+
+    @pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)
+    def test_store(check, tmp_path):
+        check(lambda: MyStore(tmp_path / "my.db"))
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -40,6 +45,7 @@ from remit import (
     WriteResult,
 )
 from remit.core import record as records
+from remit.core.budget import TreeLimits
 
 BEFORE_RUN = 7
 """Steps before an agent runs."""
@@ -449,7 +455,7 @@ def nothing_is_recorded_beyond_the_limits_of_a_principal(open_store: OpenStore) 
 def nothing_is_recorded_beyond_the_limits_of_a_tree(open_store: OpenStore) -> None:
     """Whichever process records it. Spending is recorded, and what passes a limit is reported, in the order of the record."""
 
-    def child(number: int, limits: records.TreeLimits, parent: int = 1) -> BeginDelegation:
+    def child(number: int, limits: TreeLimits, parent: int = 1) -> BeginDelegation:
         write = begun(number)
         lineage = write.delegation.lineage._replace(root_id=session(1), parent_id=session(parent))
         return write._replace(delegation=write.delegation._replace(lineage=lineage), limits=limits)
@@ -458,7 +464,7 @@ def nothing_is_recorded_beyond_the_limits_of_a_tree(open_store: OpenStore) -> No
         event = Event(session_id=session(number), number=event_number, at=1.0, kind=EventKind.SPENT, body={"tokens": tokens, "cost": 0.5})
         return AppendEvent(event, tree)
 
-    tree = records.TreeLimits(session(1), ((session(1), Limits(delegations=4, alive=3, tokens=30)),))
+    tree = TreeLimits(session(1), ((session(1), Limits(delegations=4, alive=3, tokens=30)),))
     inner = tree._replace(scopes=((session(2), Limits(delegations=2)), *tree.scopes))
     with opened(open_store, 2) as (store, other):
         store.apply([begun(1)])
