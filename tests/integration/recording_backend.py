@@ -69,6 +69,11 @@ class RecordingBackend:
     async def wait_hand_in(self) -> None:
         await self.soft.wait()
 
+    def tell_hand_in(self) -> None:
+        """The soft deadline. (A stop sets `soft` only.)"""
+        self.hand_in = True
+        self.soft.set()
+
     def progress(self, message: str, fraction: float | None) -> None:
         self.notes.append(("progress", message, fraction))
 

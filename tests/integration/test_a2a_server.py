@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ async def asks(ctx: Context, task: str) -> Any:
 
 
 AGENTS = (echo, slow, writer, asks)
+LIST = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -109,6 +111,57 @@ async def test_task_that_asks_for_input_continues_under_its_id(harness: Harness)
         with pytest.raises(UnsupportedOperationError):
             await one_task(client, message("red", task_id=waiting_task.id))
     assert RUNS == ["paint", "blue"] * 2
+
+
+async def test_subscription_stays_open_while_a_task_asks_for_input(harness: Harness) -> None:
+    from a2a.types import SubscribeToTaskRequest
+
+    for binding in BINDINGS:
+        client, follower = await harness.client(binding, streaming=False), await harness.client(binding)
+        task = await one_task(client, message("paint", skill="asks"))
+        events = follower.subscribe(SubscribeToTaskRequest(id=task.id))
+        assert state_name((await anext(events)).task) == "INPUT_REQUIRED"
+        rest = asyncio.create_task(_collect(events))
+        assert state_name(await one_task(client, message("blue", task_id=task.id))) == "COMPLETED"
+        async with asyncio.timeout(30):
+            last = (await rest)[-1]
+        assert state_name(getattr(last, last.WhichOneof("payload"))) == "COMPLETED", binding
+
+
+async def _collect(events: Any) -> list[Any]:
+    return [event async for event in events]
+
+
+async def test_metadata_is_camel_case_with_iso_times(harness: Harness) -> None:
+    task = await one_task(await harness.client(streaming=False), message(skill="echo", data={"text": "x"}))
+    assert task.metadata["stopReason"] == "finished"
+    facts = task.metadata["https://remit.dev/extensions/delegation/v1"]
+    assert datetime.fromisoformat(facts["createdAt"]).tzinfo is not None
+    assert [name for name in facts if not name.isalnum()] == []
+
+
+async def test_reused_message_id_is_refused_without_an_internal_key(harness: Harness) -> None:
+    from a2a.utils.errors import InvalidParamsError
+
+    for binding in BINDINGS:
+        client = await harness.client(binding, streaming=False)
+        await one_task(client, message(skill="echo", data={"text": "x"}, message_id=f"one-{binding}"))
+        with pytest.raises(InvalidParamsError, match=r"messageId.*belongs to another call") as refused:
+            await one_task(client, message(skill="echo", data={"text": "y"}, message_id=f"one-{binding}"))
+        assert "key:" not in str(refused.value)
+        assert "a2a:" not in str(refused.value)
+
+
+async def test_unsupported_protocol_version_is_refused_over_every_binding(harness: Harness) -> None:
+    """A missing version means 0.3. A trailing slash makes no difference."""
+    import httpx
+
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {harness.token()}"}) as http:
+        for version in ("7.0", "0.3", None):
+            headers = {} if version is None else {"a2a-version": version}
+            assert (await http.post(f"{harness.url}/a2a/", json=LIST, headers=headers)).json()["error"]["code"] == -32009
+            assert (await http.get(f"{harness.url}/a2a/v1/tasks", headers=headers)).status_code == 400
+        assert "result" in (await http.post(f"{harness.url}/a2a/", json=LIST, headers={"a2a-version": "1.0"})).json()
 
 
 async def test_public_card_shows_anonymous_callers_only_how_to_authenticate(tmp_path: Path) -> None:

@@ -38,6 +38,10 @@ class AcpHarness(ProcessHarness):
         lines = [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
         return [line for line in lines if line.get("method") == method or method in line]
 
+    async def wait_prompted(self) -> None:
+        while not self.logged("prompt"):  # noqa: ASYNC110 - another process writes the log
+            await asyncio.sleep(0.05)
+
     @asynccontextmanager
     async def remit(self, mode: str, **table: Any) -> AsyncIterator[Remit]:
         async with Remit.open(self.root, agents=[self.agent(mode, **table)]) as remit:

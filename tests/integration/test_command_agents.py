@@ -233,3 +233,25 @@ async def test_output_is_streamed_in_chunks(tmp_path: Path) -> None:
     chunks = [event.body["chunk"] for event in events if event.kind is EventKind.DATA]
     assert chunks == ["first\n", "second\n", "ä"], "no character is split"
     assert result.data == "first\nsecond\nä"
+
+
+async def test_return_after_a_hundred_megabytes_is_found_with_few_events(tmp_path: Path) -> None:
+    script = f"""
+import os
+for n in range(20000):
+    os.write(1, b'x\\n')
+for n in range(1600):
+    os.write(1, b'0123456789abcde\\n' * 4096)
+print({RETURN!r} % os.environ['REMIT_SESSION'])
+"""
+    before = peak_kilobytes()
+    async with project(tmp_path, python(script)) as remit:
+        result = await remit.delegate("cmd", task="Say.", timeout=100)
+        chunks = [event.body["chunk"] for event in await remit.events(result.session_id) if event.kind is EventKind.DATA]
+    assert result.status is Status.COMPLETED, result
+    assert 0 < sum(str(chunk).startswith("x") for chunk in chunks) < 500
+    assert peak_kilobytes() - before < 200_000
+
+
+def peak_kilobytes() -> int:
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])

@@ -75,7 +75,8 @@ def test_entry_of_codex_keeps_comments_and_can_approve_its_tools(project: Path) 
     file = write(project, CODEX, TOML)
     for options, mode in (((), None), (("--approve",), "approve")):
         assert remit(project, "install", "codex", "--yes", *options).returncode == 0
-        assert tomllib.loads(file.read_text())["mcp_servers"]["remit"].get("default_tools_approval_mode") == mode
+        entry = tomllib.loads(file.read_text())["mcp_servers"]["remit"]
+        assert (entry["required"], entry["startup_timeout_sec"] > 10, entry.get("default_tools_approval_mode")) == (True, True, mode)
     assert [line for line in TOML.splitlines() if line not in file.read_text().splitlines()] == [], "comments and order are kept"
     assert remit(project, "install", "codex", "--undo", "--yes").returncode == 0
     assert file.read_text().split() == TOML.split()

@@ -92,7 +92,6 @@ def test_time_limits_can_be_set_in_part_and_for_new_names(tmp_path: Path) -> Non
         ("durability = 'disk'", r"remit\.toml:durability: durability must be 'process' or 'power', not 'disk'"),
         ("slots_total = 0", r"slots_total must be greater than or equal to 1, not 0"),
         ("ageing_seconds = inf", r"ageing_seconds must be a finite number, not inf"),
-        ("[models.big]\ntools = 'native'", r"this setting was removed\. Delete it"),
         ("budget = 5", r"remit\.toml:budget: budget must be a table of keys, not 5"),
         ("max_depth = ?", r"remit\.toml is not valid TOML: .*line 1"),
     ],

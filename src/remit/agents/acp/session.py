@@ -265,7 +265,7 @@ class Session:
         assert self._process.stdin is not None
         self._lines = Lines(self._process.stdout, self._process.stdin)
         client: Any = self.listener
-        self._agent = acp.ClientSideConnection(client, self._lines)
+        self._agent = acp.connect_to_agent(client, self._lines)
         self._stack.push_async_callback(self._agent.close)
         seconds = round(min(START_SECONDS, max(2.0, ctx.remaining / 3)), 1)
         about = schema.Implementation(name="remit", version=version("remit"))
