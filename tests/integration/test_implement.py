@@ -365,3 +365,14 @@ async def test_run_that_lost_its_claim_does_not_write_the_board(tmp_path: Path) 
     finally:
         other.__exit__(None, None, None)
     assert (await Worker().implement(board)).status == "completed"
+
+
+async def test_plan_emptied_by_an_agent_is_restored(tmp_path: Path) -> None:
+    def empties(ctx: Context, phase: int) -> Any:
+        (ctx.root / PLAN_PATH).write_text("# Nothing left to do\n")
+        return writes(ctx, phase)
+
+    board, worker = made_project(tmp_path), Worker(p1=empties)
+    outcome = await worker.implement(board)
+    assert (outcome.status, worker.phases, markers(board)) == ("completed", [1, 2, 3], ["COMPLETED"] * 3)
+    assert any("it was restored" in warning for warning in outcome.warnings)

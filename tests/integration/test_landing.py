@@ -522,3 +522,23 @@ async def test_killed_command_leaves_no_process_on_the_host(tmp_path: Path, wher
     assert left_by(killed) == 1
     async with Remit.open(tmp_path):
         assert left_by(killed) == 0
+
+
+async def test_user_can_merge_work_despite_the_verdict(tmp_path: Path) -> None:
+    board = made_board(tmp_path, 2)
+
+    def script(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
+        if more["number"] == 1:
+            (folder / "new.txt").write_text("new\n")
+        return returned(status="failed")
+
+    writer = Writer(script)
+    for number in (1, 2):
+        assert (await writer.implement(board, number)).status == "failed"
+    async with Remit.open(tmp_path, agents=writer.agents(), recover=False) as remit:
+        merged = await merge_work(remit, board, 1)
+        with pytest.raises(Refused, match="no work that could be merged"):
+            await merge_work(remit, board, 2)
+    assert (merged.status, status(board, 1), status(board, 2)) == ("completed", "completed", "implementing")
+    assert git(tmp_path, "show", "main:new.txt") == "new\n"
+    assert clean(tmp_path)
