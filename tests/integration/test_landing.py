@@ -537,7 +537,7 @@ async def test_user_can_merge_work_despite_the_verdict(tmp_path: Path) -> None:
         assert (await writer.implement(board, number)).status == "failed"
     async with Remit.open(tmp_path, agents=writer.agents(), recover=False) as remit:
         merged = await merge_work(remit, board, 1)
-        with pytest.raises(Refused, match="no work that could be merged"):
+        with pytest.raises(Refused, match="cannot be merged: it has no work"):
             await merge_work(remit, board, 2)
     assert (merged.status, status(board, 1), status(board, 2)) == ("completed", "completed", "implementing")
     assert git(tmp_path, "show", "main:new.txt") == "new\n"
