@@ -73,11 +73,11 @@ lab: set-up
 	@LAB=1 $(BIN)/python -m pytest tests/chaos tests/properties/test_board_machine.py tests/properties/test_result_cache_machine.py tests/conformance/test_engine_temporal.py tests/integration/test_temporal_failures.py
 	@$(BIN)/python -m bench
 
-# The picture of the demo in README.md.
 # The documentation as a site, in build/site. Contacts no host.
 docs: $(READY_DEV)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "built build/site/index.html"
 
+# The picture of the demo in README.md.
 picture: $(READY_DEV)
 	@$(BIN)/python tests/tools/demo_picture.py
 

@@ -1,4 +1,4 @@
-"""The ports that `runtime` and the engines use: stores, files and agents. The conformance suites are in `remit.testing`."""
+"""The ports that `runtime` and the engines use: stores, files and agents. The conformance suite of stores is in `remit.testing`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
