@@ -331,7 +331,7 @@ class DefinitionTable(BaseModel):
         if self.cache is not None and not {Effect.READ, Effect.NETWORK}.issuperset(self.effects or (Effect.WRITE,)):
             yield 'cache: cache requires an agent that only reads; declare effects = ["read"], or leave it out'
         if "isolation" in self.model_fields_set:
-            where = Isolation.INLINE if kind in (Kind.MODEL, *REMOTE_KINDS) else Isolation.PROCESS
+            where = Isolation.INLINE if kind in (Kind.MODEL, Kind.GROUP, *REMOTE_KINDS) else Isolation.PROCESS
             yield from () if self.isolation is where else (f"isolation: it is always {where} here: leave it out",)
         if self.hosts and not self.contain and kind is not Kind.PROFILE:
             yield "hosts: requires contain = true; set it, or leave hosts out"
