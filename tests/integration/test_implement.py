@@ -338,7 +338,6 @@ async def test_commit_has_no_files_of_other_tasks_or_of_the_user(tmp_path: Path)
 
     board = made_project(tmp_path)
     (tmp_path / "README").write_text("A person is at it.\n")
-    os.utime(tmp_path / "README", (time.time() - 60,) * 2)
     outcome = await Worker(p1=takes, p2=lambda _ctx, _phase: returned(status="failed")).implement(board)
     assert files_of(tmp_path, "task 1 phase 1") == {"rows.txt", PLAN_PATH, "specs/state.json", "specs/TODO.md"}
     (warning,) = (words for words in outcome.warnings if "not its work" in words)

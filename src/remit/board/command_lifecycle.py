@@ -20,7 +20,7 @@ from remit.board.archive import archived_tasks
 from remit.board.board import Board, Draft, no_board
 from remit.board.outcome import Waiting, wait_for_result
 from remit.board.phases import plan_of
-from remit.board.task import BEGINS, State, Status, Task, check_move
+from remit.board.task import BEGINS, IN_PROGRESS, State, Status, Task, check_move
 from remit.board.view import graph_of
 from remit.core.agents import is_built_in
 from remit.core.context import LEVELS, RecordedHandle, level_of
@@ -267,10 +267,21 @@ def check_entry(task: Task, command: str, *, force: bool) -> tuple[str, ...]:
     except Refused as refused:
         if force:
             return (f"The status check was skipped (--force): {refused.message}",)
-        resumed_by = {status: f"`remit {one} {task.number}` resumes the interrupted command. " for one, status in BEGINS.items()}
-        other = resumed_by.get(task.status, "")
-        raise Refused(refused.message, code=refused.code, advice=f"{other}{refused.advice}") from None
+        other = next((one for one, status in BEGINS.items() if status is task.status), "") if task.status in IN_PROGRESS else ""
+        advice = f"`remit {other} {task.number}` resumes the interrupted command. {refused.advice}".rstrip() if other else refused.advice
+        raise Refused(refused.message, code=refused.code, advice=advice) from None
     return ()
+
+
+def carried_by(agent: AgentPort | None) -> str:
+    """What would execute it, and where that is declared; for a role as in `remit roles`."""
+    if agent is None or agent.spec.kind == "profile":  # a role without an agent
+        return "nobody"
+    if agent.spec.kind == "function" and is_built_in(agent.spec):
+        return "built-in"
+    if executor := getattr(getattr(agent, "definition", None), "runs_on", None):
+        return f"{executor} ({agent.spec.kind})"
+    return f"{agent.spec.kind} ({agent.spec.source})" if agent.spec.source else agent.spec.kind
 
 
 def new_error(kind: str, code: str, message: str, advice: str) -> ErrorInfo:
@@ -396,8 +407,7 @@ def check_dependencies(board: Board, state: State, task: Task, *, force: bool, s
     waits_for = [number for number in unmet(board, state, task) if number not in sparing]
     if not waits_for:
         return ()
-    known = {one.number: f"[{one.status.marker}]" for one in state.tasks}
-    named = ", ".join(f"task {number} {known.get(number, '(not on the board)')}" for number in waits_for)
+    named = ", ".join(_named(state, number) for number in waits_for)
     words = f"Task {task.number} depends on incomplete tasks: {named}."
     if force:
         return (f"The check of dependencies was skipped (--force): {words}",)
@@ -426,3 +436,8 @@ def sort_by_dependencies(state: State, numbers: Sequence[int]) -> list[int]:
         ordered.append(ready.number)
         del left[ready.number]
     return ordered
+
+
+def _named(state: State, number: int) -> str:
+    task = state.find(number)
+    return f"task {number} [{task.status.marker}]" if task is not None else f"task {number} (not on the board)"

@@ -53,16 +53,19 @@ from remit.board.task_landing import (
 )
 from remit.board.task_prompts import depends_on, plan_at, task_block
 from remit.board.verdicts import (
-    MAX_NAMES,
     STOPPED,
+    Changes,
     Verdict,
     judge_placed,
     judge_work,
+    name_files,
     stays_inside,
+    uncommitted_changes,
+    untouched_changes,
 )
 from remit.core.errors import ErrorInfo, Refused, RemitError, Unavailable
 from remit.core.result import Artifact, Return, StopReason
-from remit.core.text import fence_untrusted, list_some
+from remit.core.text import fence_untrusted
 from remit.runtime.landing import read_state
 from remit.runtime.task_workspace import PLACE, find_task_workspace
 from remit.runtime.verify import AcceptanceSite, run_acceptance
@@ -279,13 +282,15 @@ class ImplementRun(TaskRun):
 
     async def _carry_out_piece(self, piece: Piece, left: Return | None) -> tuple[Return, Verdict, Task | None]:
         """Mark it, delegate it, check and file the return. `left`: the return that a killed process did not file."""
-        begun_at = self.board.clock.wall() if left is None else 0.0
+        root, own = self.board.root, piece.task.folder
+        before: Changes | None = None
         if left is None:
+            before = await off_loop(uncommitted_changes, root, own) if self.landing is None else None
             await off_loop(self._mark_phase, piece)
             async with self.landing.agent_slot() if self.landing is not None else contextlib.nullcontext():
                 left = await self._delegate_piece(piece)
         self.must_hold()
-        verdict = await off_loop(self._judge, piece, begun_at, left)
+        verdict = await off_loop(self._judge, piece, before, left)
         self.warn(*(words for words in left.warnings if not words.startswith("summary:")))  # on its style: for the author of the agent
         task = await run_to_end(self._file_piece, piece, left, verdict)
         if self.landing is not None and not verdict.is_done:
@@ -320,17 +325,18 @@ class ImplementRun(TaskRun):
             timeout=max(LEAST_SECONDS, self.seconds_left),  # checking and marking took some of it
         )
 
-    def _judge(self, piece: Piece, begun_at: float, result: Return) -> Verdict:
+    def _judge(self, piece: Piece, before: Changes | None, result: Return) -> Verdict:
+        """The verdict without files that its agent must not commit."""
         if self.landing is not None:
             return judge_placed(result)
+        verdict = judge_work(self.board.root, result, piece.task.folder)
         was_begun_before = piece.phase.status is not PhaseStatus.NOT_STARTED or (
             piece.phase is WHOLE and (self.before is None or self.before.status in (Status.IMPLEMENTING, Status.PARTIAL, Status.BLOCKED))
         )
-        verdict = judge_work(self.board.root, result, piece.task.folder, 0.0 if was_begun_before else begun_at)
-        if verdict.not_its_own:
-            names = list_some(sorted(verdict.not_its_own), MAX_NAMES)
-            self.warn(f"Named by the agent, but not its work, so not committed: {names}.")
-        return verdict
+        others = untouched_changes(self.board.root, before, verdict.files) if not was_begun_before else ()
+        if others or verdict.not_its_own:
+            self.warn(f"Named by the agent, but not its work, so not committed: {name_files((*others, *verdict.not_its_own))}.")
+        return replace(verdict, artifacts=tuple(one for one in verdict.artifacts if one.path not in others))
 
     def _file_piece(self, piece: Piece, result: Return, verdict: Verdict) -> Task | None:
         """Write plan, state.json, TODO.md and the pending commit as one set; then commit."""

@@ -12,6 +12,7 @@ from remit.board.board import Board
 from remit.board.command_lifecycle import (
     Find,
     TaskRun,
+    carried_by,
     must_exist,
     require_route,
     route_task,
@@ -23,7 +24,6 @@ from remit.board.task import BEGINS, PlanVersion, State, Status, Task, TaskArtif
 from remit.board.task_landing import remove_copy
 from remit.board.task_prompts import Brief, brief_parameters, depends_on, faulty_plan_request, plan_at
 from remit.board.verdicts import KINDS, MAX_BYTES, Verdict, judge_document, next_path, stays_inside
-from remit.core.agents import is_built_in
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import Misused, RemitError
 from remit.core.result import Artifact, Return, StopReason
@@ -187,8 +187,7 @@ async def _repair_plan(run: TaskRun, command: DocumentCommand, brief: Brief, res
     """Brief and return to file. A faulty plan is returned to its agent once. `name`: of the run."""
     root = run.board.root
     chosen = route_task(run.remit.settings.routing, command.routed_as, brief.task)
-    agent = run.remit.directory.find(command.agent or chosen.agent or "")
-    is_template = not chosen.then and agent is not None and agent.spec.kind == "function" and is_built_in(agent.spec)
+    is_template = not chosen.then and carried_by(run.remit.directory.find(command.agent or chosen.agent or "")) == "built-in"
     brief = replace(brief, is_checked=KINDS[brief.command] == "plan" and not is_template)
     verdict = await off_loop(judge_document, root, brief, result)
     if not brief.is_checked or verdict.document is None or not verdict.faults:
@@ -314,7 +313,9 @@ def _next_steps(brief: Brief, result: Return, verdict: Verdict) -> str:
         own = f"{result.next_steps.strip().rstrip('.')}. " if result.next_steps.strip() else ""
         return own + NEXT[brief.command].format(number=brief.task.number)
     if verdict.moves_to is Status.BLOCKED:
-        return f"{(advice or 'Resolve what it is blocked by').rstrip('. ')}; then {again} again."
+        advice = advice or "Resolve what it is blocked by"
+        return advice if again.strip("`") in advice else f"{advice.rstrip('. ')}; then {again} again."
     if verdict.is_undone or verdict.status is not result.status:
         return advice
-    return f"The task stays [{BEGINS[brief.command].marker}]: {again} resumes it; --timeout gives it longer."
+    longer = " --timeout gives it longer." if result.stop_reason is StopReason.DEADLINE else ""
+    return f"The task stays [{BEGINS[brief.command].marker}]: {again} resumes it.{longer}"

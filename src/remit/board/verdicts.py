@@ -5,22 +5,26 @@ verdict as one change of the board."""
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from remit.board.board import SPECS
 from remit.board.command_lifecycle import new_error
+from remit.board.commits import GIT_SECONDS, find_repository
 from remit.board.plans import plan_faults, read_plan
 from remit.board.task import BEGINS, DONE, PhaseStatus, Status, Task
 from remit.board.task_prompts import Brief
 from remit.core import result as returns
-from remit.core.errors import ErrorInfo
+from remit.core.errors import ErrorInfo, RemitError
 from remit.core.result import Artifact, Return, StopReason
-from remit.core.text import one_line
+from remit.core.text import list_some, one_line
+from remit.runtime.workspaces import TOOL_FOLDERS
 from remit.system.artifact_files import read_inside
 from remit.system.beneath import path_inside
+from remit.system.git import NO_SUBMODULES
 
 KINDS = {"research": "report", "plan": "plan", "revise": "plan"}
 """The artifact type that a command requires."""
@@ -115,10 +119,7 @@ def judge_document(root: Path, brief: Brief, result: Return) -> Verdict:
     if verdict.is_undone or verdict.moves_to is not None:
         return verdict
     if not verdict.is_done:
-        resume = f"`remit {brief.command} {brief.task.number}` resumes it; --timeout gives it longer."
-        is_stopped = result.stop_reason is not StopReason.FINISHED
-        said = (replace(error, recommendation=resume) if is_stopped and error.code in STOPPED else error for error in result.errors)
-        return replace(verdict, errors=tuple(said))
+        return replace(verdict, errors=tuple(_with_resume_command(error, brief, result) for error in result.errors))
     faults = _plan_faults(root, brief, found) if found is not None and kind == "plan" else ()
     code, fault = _fault(brief, result, found, faults)
     if not fault:
@@ -128,6 +129,14 @@ def judge_document(root: Path, brief: Brief, result: Return) -> Verdict:
     advice = f"{again} `remit show {result.session_id}` shows what it did."
     errors = tuple(new_error("validation", code, words, advice) for words in faults or (fault,))
     return replace(verdict, status=returns.Status.FAILED, summary=fault, errors=errors, faults=faults)
+
+
+def _with_resume_command(error: ErrorInfo, brief: Brief, result: Return) -> ErrorInfo:
+    """Advice to continue after a stop, as a board command."""
+    if result.stop_reason is StopReason.FINISHED or error.code not in STOPPED:
+        return error
+    longer = "; --timeout gives it longer" if error.code == "TIMEOUT" else ""
+    return replace(error, recommendation=f"`remit {brief.command} {brief.task.number}` resumes it{longer}.")
 
 
 def next_path(root: Path, task: Task | None, folder: str, name: str) -> str:
@@ -189,7 +198,8 @@ def _fault(brief: Brief, result: Return, found: Document | None, faults: Sequenc
     """Code and reason why a return that reports completed is not; empty: it is."""
     kind, agent = KINDS[brief.command], result.metadata.agent_type
     if found is None:
-        missing = f"{brief.write_to} is missing, empty or too large"
+        is_large = any(one.path == brief.write_to and (one.size or 0) > MAX_BYTES for one in result.artifacts)
+        missing = f"{brief.write_to} {f'has more than {MAX_BYTES >> 20} MiB' if is_large else 'is missing or empty'}"
         words = f"{agent} reports completed, but there is no {kind}: {missing}, and no other file of type {kind} was named."
         return "FILE_NOT_FOUND", words
     if not faults:
@@ -201,13 +211,12 @@ def _fault(brief: Brief, result: Return, found: Document | None, faults: Sequenc
 # ---- implementations
 
 
-def judge_work(root: Path, result: Return, own: str, begun_at: float) -> Verdict:
-    """`own`: the task's folder. `begun_at`: wall clock; an older file is not its work."""
+def judge_work(root: Path, result: Return, own: str) -> Verdict:
+    """`own`: the task's folder."""
     deleted = _deleted(root, result.data)
-    there = [one for one in result.artifacts if (root / one.path).exists()]
     named = dict.fromkeys((*(one.path for one in result.artifacts), *deleted))
     others = {path for path in named if _is_anothers(root, path, own)}
-    others |= {one.path for one in there if (root / one.path).stat().st_mtime < begun_at - CLOCK_LAG_SECONDS}
+    there = [one for one in result.artifacts if (root / one.path).exists()]
     # The files of a stopped run were found, not named: remit itself writes board files meanwhile.
     not_its_own = tuple(path for path in named if path in others) if result.stop_reason is StopReason.FINISHED else ()
     verdict = _verdict(
@@ -261,3 +270,46 @@ def _deleted(root: Path, data: Any) -> tuple[str, ...]:
         return ()
     paths = [one for one in named if isinstance(one, str) and one.strip() and one.isprintable() and not one.startswith(("/", ".remit/"))]
     return tuple(dict.fromkeys(one for one in paths if ".." not in one.split("/") and not (root / one).exists()))
+
+
+# ---- files that changed while an agent worked
+
+
+Changes = Mapping[str, tuple[int, int]]
+"""Each file that differs from git, with its size and time; a removed file with (-1, -1)."""
+
+
+def uncommitted_changes(root: Path, own: str) -> Changes | None:
+    """`own`: the task's folder; other files of the board are omitted. None: no git, or it did not answer in time."""
+    try:
+        repository = find_repository(root, time.monotonic() + GIT_SECONDS)
+        if repository is None:
+            return None
+        output = repository.git.run(
+            "--no-optional-locks", "status", "--porcelain=v1", "-z", NO_SUBMODULES, "--untracked-files=all", "--no-renames"
+        )
+    except (RemitError, OSError):
+        return None
+    below = repository.prefix
+    names = [os.fsdecode(entry[3:]) for entry in output.split(b"\0") if len(entry) > 3]
+    inside = [name.removeprefix(below) for name in names if name.startswith(below)]
+    ours = (".remit/", f"{SPECS}/")
+    counted = [name for name in inside if not name.startswith(ours) or name.startswith(f"{own}/")]
+    return {name: _stamp(root / name) for name in counted if TOOL_FOLDERS.isdisjoint(name.split("/")[:-1])}
+
+
+def untouched_changes(root: Path, before: Changes | None, named: Collection[str]) -> tuple[str, ...]:
+    """Files that were changed before the run and not by it."""
+    return tuple(sorted(name for name in named if before is not None and name in before and before[name] == _stamp(root / name)))
+
+
+def name_files(names: Collection[str]) -> str:
+    return list_some(sorted(names), MAX_NAMES)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        found = path.lstat()
+    except OSError:
+        return (-1, -1)
+    return found.st_size, found.st_mtime_ns

@@ -155,7 +155,7 @@ async def test_old_file_report_of_another_task_or_oversized_file_is_not_a_report
             opened.truncate(20 << 20)
         return {"status": "completed", "summary": "Wrote. Much.", "artifacts": [{"type": "report", "path": write_to}]}
 
-    assert "too large" in (await run_research(tmp_path, endless)).summary
+    assert "has more than 16 MiB" in (await run_research(tmp_path, endless)).summary
 
 
 async def test_report_in_another_folder_or_in_the_return_is_copied(tmp_path: Path) -> None:
