@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import math
+import re
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from importlib.metadata import version
@@ -38,6 +39,8 @@ _JOINING = frozenset(";&|<>$`()\n\r")
 _GRANTS = ("allow_once", "allow_always")
 """In order of preference: a permanent grant is used only if nothing less is offered."""
 _REFUSALS = ("reject_once", "reject_always")
+_SEVERAL = ("paths", "files", "file_paths", "edits", "changes")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s`'\"<>]+")
 _PATHS = ("path", "file_path", "filePath", "filepath", "abs_path", "notebook_path")
 
 
@@ -69,12 +72,23 @@ def facts_of(kind: str, title: str, call: schema.ToolCallUpdate) -> Iterator[dic
     """Its command; else its URL and each named path."""
     given: Mapping[str, Any] = call.raw_input if isinstance(call.raw_input, dict) else {}
     listed = [getattr(one, "path", None) for one in (*(call.locations or ()), *(call.content or ()))]
-    found = [("path", path) for path in dict.fromkeys((*listed, *map(given.get, _PATHS))) if isinstance(path, str)]
-    address = given.get("url") or next((word for word in title.split() if "://" in word and kind == "fetch"), None)
-    found += [("url", address)] if isinstance(address, str) else []
+    found = [("path", path) for path in dict.fromkeys((*listed, *_named_paths(given))) if isinstance(path, str)]
+    address = given["url"] if isinstance(given.get("url"), str) else None
+    if address is None and (kind == "fetch" or "url" in given):
+        address = next(iter(_ADDRESS.findall(title)), None)
+    found += [("url", address)] if address is not None else []
     if kind == "execute":
         found = [("command", given["command"] if isinstance(given.get("command"), str | list) else title.strip().strip("`"))]
     yield from ({name: value} for name, value in found) if found else [{}]
+
+
+def _named_paths(given: Mapping[str, Any]) -> Iterator[str]:
+    """Also in a list of paths or of operations on them, or keyed by path."""
+    yield from (given[name] for name in _PATHS if isinstance(given.get(name), str))
+    for name in _SEVERAL:
+        several = given.get(name)
+        for one in several if isinstance(several, list | dict) else ():
+            yield from [one] if isinstance(one, str) else _named_paths(one) if isinstance(one, dict) else ()
 
 
 # ---- updates
