@@ -63,23 +63,45 @@ def _text(value: Any) -> str:
 
 # ---- values that would be executed
 
+_NEVER = "(?!)"
 _SAFE = frozenset({"session_id"})
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
-_SCRIPTED = r"node(?:js)?|bun|deno|(?:perl|ruby|php|luajit|lua|Rscript|osascript)[\d.]*"
-_INTERPRETERS = re.compile(
-    rf"r?bash|dash|ash|[zcmo]?k?sh|tcsh|fish|pwsh|powershell|(?:python|pypy)[\d.]*|{_SCRIPTED}|[gmn]?awk|g?sed", re.IGNORECASE
-)
-_FILTERS = re.compile(r"[gmn]?awk|g?sed")
-"""Their first operand is code, and they never read it from their input."""
-_WITH_LATE_OPTIONS = re.compile(rf"{_SCRIPTED}|g?sed")
-"""They parse options after their code too, unless `--` precedes them."""
-_CODE = re.compile(
-    r"[-+][A-Za-z0-9]*[ceEpmrRB]|-C|-(?i:command|encodedcommand)|--(?:command|init-command|eval|print|run|expression).*|eval"
-)
-"""The operand is code."""
-_VALUED = re.compile(r"[-+][A-Za-z]*[oO]|-[WXFvf]|--(?:rcfile|init-file|require|import|loader|conditions|env-file|assign|file)")
-"""The next word belongs to the option."""
+
+
+class _Interpreter(NamedTuple):
+    """Options of a program that executes code, as patterns."""
+
+    code: str = _NEVER
+    """The operand is code."""
+    valued: str = _NEVER
+    """The next word belongs to the option."""
+    from_input: str | None = _NEVER
+    """It reads code from standard input with this option or without an operand; None: never."""
+    file: str = _NEVER
+    """The next word names a file with code, so there is no code operand."""
+    operand_is_code: bool = False
+    has_late_options: bool = False
+    """It parses options after its code too, unless `--` precedes them."""
+
+
+_INTERPRETERS = {
+    r"r?bash|dash|ash|[zcmo]?k?sh|tcsh|fish": _Interpreter(
+        r"[-+][A-Za-z]*c[A-Za-z]*|--command.*|-C|--init-command", r"[-+][A-Za-z]*[oO]|--rcfile|--init-file", r"-[A-Za-z]*s[A-Za-z]*"
+    ),
+    r"(?:python|pypy)[\d.]*": _Interpreter(r"-[bBdEiIOPqsSuvx]*[cm]", r"-[WX]|--check-hash-based-pycs", "-[bBdEiIOPqsSuvx]*i[A-Za-z]*"),
+    r"node(?:js)?|bun|deno": _Interpreter(
+        "-e|-p|-pe|--eval|--print|eval", "-r|--require|--import|--loader|-C|--conditions|--env-file", "-i", has_late_options=True
+    ),
+    r"(?:perl|ruby|php|luajit|lua|Rscript|osascript)[\d.]*": _Interpreter(
+        r"-[A-Za-z0-9]*[eErRB]|--run", "-[cdztl]", "-[ai]", has_late_options=True
+    ),
+    r"pwsh|powershell": _Interpreter("(?i:-c|-command|-e|-encodedcommand)"),
+    r"[gmn]?awk": _Interpreter(valued="-[Fv]|--assign", from_input=None, file="-f|--file", operand_is_code=True),
+    r"g?sed": _Interpreter(
+        "-[nErsuz]*e|--expression", from_input=None, file="-[nErsuz]*f|--file", operand_is_code=True, has_late_options=True
+    ),
+}
 _REMOTE_SHELLS = ("ssh", "rsh", "watch", "eval")
 _STARTERS = re.compile(
     r"env|nice|ionice|nohup|timeout|stdbuf|setsid|sudo|doas|time|chroot|busybox|command|exec|xargs|flock|unshare|nsenter|docker|podman"
@@ -88,49 +110,68 @@ _STARTERS = re.compile(
 
 
 def code_fault(words: Sequence[str], *, prompt_is_input: bool) -> str | None:
-    """Why a command would execute an inserted value; None if no such case is found. Values are safe behind a fixed script or program."""
+    """Why a command would execute an inserted value; None if no such case is found."""
+    if _fills(words[0]):
+        return f"{words[0]!r} is filled in, and so would choose the program that is started"
     first = _name(words[0])
+    if first == "env" and (fault := _env_fault(words[1:])):
+        return fault
     is_starter = _STARTERS.fullmatch(first) is not None
-    chosen = next((number for number, word in enumerate(words) if number and word[:1] != "-" and not _VARIABLE.match(word)), len(words))
-    for word in (words[0], *(one for one in words[1 : chosen + 1] if not _VARIABLE.match(one))) if is_starter else words[:1]:
-        if _fills(word):
-            return f"{word!r} is filled in, and so would choose the program that is started"
     for index, word in enumerate(words):
         name, rest, is_started = _name(word), words[index + 1 :], index == 0 or is_starter
         if is_started and name in _REMOTE_SHELLS and any(map(_fills, rest)):
             return f"{name} hands whatever it is given to a shell"
-        if _INTERPRETERS.fullmatch(name) and (is_started or (rest[:1] and rest[0].startswith("-"))):
-            fault = _call_fault(name, rest, prompt_is_input=prompt_is_input and is_started)
+        interpreter = next((one for shape, one in _INTERPRETERS.items() if re.fullmatch(shape, name)), None)
+        if interpreter is not None:
+            fault = _call_fault(name, interpreter, rest, is_started=is_started, prompt_is_input=prompt_is_input)
             if fault is not None or is_started:
                 return fault  # further words are arguments of its script
     return None
 
 
-def _call_fault(name: str, rest: Sequence[str], *, prompt_is_input: bool) -> str | None:
-    words = list(rest)
-    is_filter = _FILTERS.fullmatch(name) is not None
-    is_code, operand = is_filter, None
-    while words and operand is None:
-        word = words.pop(0)
-        if _CODE.fullmatch(word) and not _fills(word):
-            is_code = True
-        elif word[:1] not in ("-", "+") or word in _INPUT:
-            operand = word
-        elif _fills(word):
-            return f"the value would be among the options of {name}"
-        elif _VALUED.fullmatch(word) and words:
-            value = words.pop(0)
-            if word in ("-f", "--file") and is_filter:
-                operand = value
-            if _fills(value) and not (word in ("-v", "--assign") and _VARIABLE.match(value)):
-                return f"the value would be among the options of {name}"
-    if operand is not None and _fills(operand):
-        return f"what is filled in as the code or script of {name} would be executed"
-    before = words[: words.index("--")] if "--" in words else words
-    if is_code and _WITH_LATE_OPTIONS.fullmatch(name) and any(map(_fills, before)):
-        return f"{name} looks for options after its code too, and what is filled in there may become one; put -- before it"
-    if prompt_is_input and not is_filter and (operand is None or operand in _INPUT):
-        return f"{name} would execute the prompt, which is its standard input"
+def _call_fault(name: str, called: _Interpreter, rest: Sequence[str], *, is_started: bool, prompt_is_input: bool) -> str | None:
+    options: list[str] = []
+    index, is_code, is_file, is_closed = 0, False, False, False
+    while index < len(rest) and not is_closed:
+        word = rest[index]
+        is_closed, starts_code = word == "--", re.fullmatch(called.code, word) is not None
+        if not is_closed and not starts_code and (word[:1] not in ("-", "+") or word in _INPUT):
+            break
+        names_file = re.fullmatch(called.file, word) is not None
+        is_code, is_file, index = is_code or starts_code, is_file or names_file, index + 1
+        options.append(word)
+        if (names_file or re.fullmatch(called.valued, word)) and index < len(rest):
+            options += [] if _VARIABLE.match(rest[index]) else [rest[index]]  # awk -v NAME=VALUE passes a value
+            index += 1
+    operand, arguments = (rest[index] if index < len(rest) else None), rest[index + 1 :]
+    if operand is not None and (is_code or (called.operand_is_code and not is_file)):
+        if _fills(operand) or (is_code and any(map(_fills, options))):
+            return f"what is filled into the code of {name} would be executed"
+        before = arguments[: arguments.index("--")] if "--" in arguments else arguments
+        if called.has_late_options and any(map(_fills, before)):
+            return f"{name} looks for options after its code too, and what is filled in there may become one; put -- before it"
+    if not is_started:
+        return None
+    if any(map(_fills, options)):
+        return f"the value would be among the options of {name}"
+    if operand is not None and not is_code and _fills(operand) and not is_closed and (called.has_late_options or not is_file):
+        return f"what is filled in where {name} looks for options may become one; put -- before it"
+    if prompt_is_input and called.from_input is not None and not is_code:
+        reads = operand is None or operand in _INPUT or any(re.fullmatch(called.from_input, option) for option in options)
+        return f"{name} would execute the prompt, which is its standard input" if reads else None
+    return None
+
+
+def _env_fault(words: Sequence[str]) -> str | None:
+    """`env` takes variables before its program: only their values may be placeholders."""
+    for word in words:
+        if re.fullmatch(r"-[A-Za-z0]*S.*|--split-string.*", word, re.DOTALL):
+            return "env -S splits what is filled in into words" if any(map(_fills, words)) else None
+        is_variable = _VARIABLE.match(word) is not None
+        if _fills(word) and not is_variable:
+            return f"{word!r} is filled in where env takes options, variables and the program"
+        if not word.startswith("-") and not is_variable:
+            return None
     return None
 
 

@@ -49,11 +49,6 @@ CODE = [
     "env sh -c {x}",
     "/usr/bin/env -i A=1 bash -c {x}",
     "env -S 'sh -c {x}'",
-    "env -S'sh -c {x}'",
-    "env --split-string='sh -c {x}'",
-    "deno eval -- {x}",
-    "deno eval {x}",
-    "bash -o {x} script",
     "env {x} ls",
     "timeout 5 sh -c {x}",
     "docker exec box sh -c {x}",
@@ -76,9 +71,6 @@ CODE = [
     "sh",
     "env bash -s",
     "python -",
-    "sh -- {x}",
-    "bash -s",
-    "sudo {x}",
 ]
 
 
@@ -107,6 +99,7 @@ NO_CODE = [
     "awk -v name={x} '{print name}' file",
     "awk -f tool.awk {x}",
     "sed s/a/b/ -- {x}",
+    "sh -- {x}",
     "llm --lang python {prompt}",
     "grep {x} sh",
     "timeout 5 wc -l {x}",
