@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,8 +25,10 @@ DELEGATE = "delegate"
 CALLER = "Caller"
 CALLERS = ("token:", "cert:")
 """Prefixes of the names of principals that an API authenticated (`server.authenticator`)."""
-_STATEMENT = re.compile(r'(?:\s+|//[^\n]*+)*+((?:"(?:\\.|[^"\\])*+"|//[^\n]*+|[^;"/]|["/])+?(?:;|\Z))', re.DOTALL)
+_STATEMENT = re.compile(r'(?:\s+|//[^\r\n]*+)*+((?:"(?:\\.|[^"\\])*+"|//[^\r\n]*+|[^;"/]|["/])*?(?:;|\Z))', re.DOTALL)
 """Comments before a rule, and the rule."""
+LARGEST_BYTES = 1_000_000
+"""Of a file of rules."""
 MOST_BRACKETS, MOST_CHARACTERS = 200, 8000
 """Of a rule: Cedar's parser ends the process at rules that are nested too deeply."""
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
@@ -84,7 +87,7 @@ class Rule(NamedTuple):
 
 def read_rules(text: str) -> list[Rule]:
     """In text order. Raises `PolicyError`."""
-    rules = [_read_rule(found[1], text.count("\n", 0, found.start(1)) + 1) for found in _STATEMENT.finditer(text)]
+    rules = [_read_rule(found[1], text.count("\n", 0, found.start(1)) + 1) for found in _STATEMENT.finditer(text) if found[1]]
     named: dict[str, Rule] = {}
     for rule in rules:
         if rule.annotations.get("id") and named.setdefault(rule.name, rule) is not rule:
@@ -212,11 +215,19 @@ class FileSource(Source):
         if self._seen is None and self._may_be_missing:
             return default_rules()
         try:
-            return Rules(name=self._name, text=self._path.read_bytes().decode())
+            return Rules(name=self._name, text=self._bytes().decode())
         except FileNotFoundError:
             return self._unreadable("there is no such file")
         except (OSError, UnicodeDecodeError) as error:
             return self._unreadable(str(error))
+
+    def _bytes(self) -> bytes:
+        """Regular files only, of bounded size: a clone may link to a device, and no pipe is awaited."""
+        with os.fdopen(os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+            data = opened.read(LARGEST_BYTES + 1) if stat.S_ISREG(os.fstat(opened.fileno()).st_mode) else None
+        if data is None or len(data) > LARGEST_BYTES:
+            raise OSError("it is not a file" if data is None else f"it is larger than {LARGEST_BYTES} bytes")
+        return data
 
     def _unreadable(self, why: str) -> Rules:
         fault = PolicyError(f"{self._name} cannot be read: {why}.", line=1, advice="Fix or remove it.")
