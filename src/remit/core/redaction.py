@@ -5,6 +5,7 @@ values in a known format (`ghp_…`, a private key), and every later occurrence 
 delegation. Every search is linear in the length of the text."""
 
 import hashlib
+import json
 import logging
 import re
 import threading
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import islice
 from typing import Any
-from urllib.parse import quote, unquote_plus
+from urllib.parse import quote, quote_plus, unquote_plus
 
 from pydantic_core import from_json, to_json
 
@@ -124,6 +125,7 @@ SHORTEST = 6
 """A shorter value is redacted under its name but not searched elsewhere: it would match ordinary words."""
 RECENT = 64
 """Values of the latest finished delegations that are still searched: their output may not be written yet."""
+LINE_CHARACTERS = 16
 MOST = 200
 """Maximum values of one delegation that are searched elsewhere: all stored text is searched for each."""
 SECRETS_REMOVED = "Secrets were redacted from this record; only the caller that waited for the return received them."
@@ -261,9 +263,12 @@ def _secrets_in_address(text: str) -> Iterable[str]:
 
 
 def _forms(value: str) -> Iterable[bytes]:
-    """The value as in text, in JSON and in a URL."""
+    """The value as in text, in JSON and in a URL; of one with several lines, such as a private key, each long line."""
     raw = value.encode("utf-8", "backslashreplace")
-    return raw, to_json(raw.decode())[1:-1], quote(raw, safe="").encode()
+    text = raw.decode()
+    lines = (line.strip() for line in text.splitlines()) if "\n" in text else ()
+    yield from (raw, to_json(text)[1:-1], json.dumps(text)[1:-1].encode(), quote(raw, safe="").encode(), quote_plus(text).encode())
+    yield from (line.encode() for line in islice(lines, MOST) if len(line) >= LINE_CHARACTERS and not line.startswith("-----"))
 
 
 # ---- striking out
