@@ -187,7 +187,7 @@ class _Removal:
                 raise OSError(errno.ELOOP, f"it is more than {DEEPEST} levels down")
             inner = open_folder(name, folder=folder)
             try:
-                if os.fstat(inner).st_dev != os.fstat(folder).st_dev:
+                if _mount_of(inner) != _mount_of(folder):
                     raise OSError(errno.EXDEV, "something else is mounted there")
                 self._empty(inner, path, depth)
             finally:
@@ -224,3 +224,9 @@ class _Removal:
         self.removed.left += 1
         if len(self.removed.faults) < _FAULTS_KEPT:
             self.removed.faults.append(f"{path}: {why.strerror}")
+
+
+def _mount_of(folder: int) -> str:
+    """Its mount: a bind mount of the same disk has the same device."""
+    with open(f"/proc/self/fdinfo/{folder}", encoding="ascii") as file:
+        return next(line for line in file if line.startswith("mnt_id"))
