@@ -12,6 +12,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -182,7 +183,7 @@ def _put(root: Path, step: dict[str, Any], staged: Path) -> None:
     before = staged.stat()
     for _ in range(_TRIES):
         try:
-            _put_once(staged, target)
+            _put_once(step, staged, target)
             break
         except (FileNotFoundError, FileExistsError):  # an editor saves by renaming: the file may vanish in between
             continue
@@ -200,14 +201,31 @@ def _put(root: Path, step: dict[str, Any], staged: Path) -> None:
             )
 
 
-def _put_once(staged: Path, target: Path) -> None:
+def _put_once(step: dict[str, Any], staged: Path, target: Path) -> None:
     from remit.system.edits import exchange, name_new  # ctypes is slow to import, and most commands only read
 
-    if target.exists():
+    try:
+        if not target.exists():
+            name_new(staged, target)
+            return
         if exchange(staged, target):
             return
-        os.rename(target, _displaced_at(staged))  # names cannot be exchanged on this disk
-    name_new(staged, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+    # Names cannot be exchanged here, or the target is on another disk. `staged` is removed last: its presence means that this is not done.
+    found = read_or_none(target)
+    if hash_of(found) != step["new"]:
+        if found is not None:
+            _displaced_at(staged).unlink(missing_ok=True)
+            try:
+                os.link(target, _displaced_at(staged))  # an editor may still be writing to it
+            except OSError:  # another disk, or one without links
+                shutil.copyfile(target, _displaced_at(staged))
+        beside = target.with_name(f".{target.name}.remit-{os.getpid()}.tmp")
+        write_synced(beside, staged.read_bytes(), stat.S_IMODE(staged.stat().st_mode))
+        os.replace(beside, target)
+    staged.unlink()
 
 
 def _keep_displaced(root: Path, step: dict[str, Any], staged: Path) -> list[str]:
@@ -218,7 +236,10 @@ def _keep_displaced(root: Path, step: dict[str, Any], staged: Path) -> list[str]
         return []
     if hash_of(data) != step["expected"]:
         kept = write_beside(_target(root, step["path"]).parent, step["kept_as"], data)
-        os.replace(displaced, kept)  # the file itself: an editor may still be writing to it
+        try:
+            os.replace(displaced, kept)  # the file itself: an editor may still be writing to it
+        except OSError:  # another disk
+            displaced.unlink()
         return [f"{step['path']} was changed by another program while it was written: that version is kept as {kept.name}."]
     if step["displaced_to"]:
         _make_folders((root / step["displaced_to"]).parent)
