@@ -19,7 +19,7 @@ from remit.board.phases import PhaseRecord, read_plan_text, records_of, without_
 from remit.board.plans import Plan, with_phase
 from remit.board.task import PhaseStatus, State, Status, Task
 from remit.core.agents import AgentSpec, WorkspaceKind
-from remit.core.errors import ErrorInfo, Misused, Refused, RemitError
+from remit.core.errors import ErrorInfo, Misused, Refused, RemitError, Unavailable
 from remit.core.ports import Store
 from remit.core.result import Return
 from remit.core.result import Status as ReturnStatus
@@ -220,14 +220,19 @@ class TaskLanding:
         for turn in range(1, RETURNS + 1):
             if not self._can_return(landing):
                 break
-            async with self._queue.exclusive(self.workspace, self._stop_at) if turn == RETURNS else contextlib.nullcontext():
-                if turn == RETURNS:  # on the current branch: from here on nothing else is merged before this
+            try:
+                async with self._queue.exclusive(self.workspace, self._stop_at) if turn == RETURNS else contextlib.nullcontext():
+                    if turn == RETURNS:  # on the current branch: from here on nothing else is merged before this
+                        landing = await self._try(records, commands)
+                        if not self._can_return(landing):
+                            break
+                    if (error := await self._give_back(landing, await self._tip(records))) is not None:
+                        return error
                     landing = await self._try(records, commands)
-                    if not self._can_return(landing):
-                        break
-                if (error := await self._give_back(landing, await self._tip(records))) is not None:
-                    return error
-                landing = await self._try(records, commands)
+            except Unavailable:
+                if time.monotonic() < self._stop_at:
+                    raise
+                break  # the queue was not free before the end: what was found before counts
         if landing.error is None:
             return None
         return replace(landing.error, recommendation=self._advice(landing.state))

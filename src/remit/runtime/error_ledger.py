@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 _QUOTED = re.compile(r"\"[^\"\n]*\"|`[^`\n]*`|“[^”\n]*”|«[^»\n]*»|(?<!\w)'[^'\n]*'(?!\w)")
 """A single quote inside a word is an apostrophe."""
-_PARTICULAR = re.compile(r"\S*[\d/\\]\S*|(?<!\S)[\w-]+\.\w{1,5}(?!\w)\S*")
+_PARTICULAR = re.compile(r"(?<!\S)\S*[\d/\\]\S*|(?<!\S)[\w-]+\.\w{1,5}(?!\w)\S*")
 """Words with a digit (numbers, ids, hashes, times) or a slash (paths, URLs), and file names."""
 
 

@@ -10,7 +10,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -185,10 +185,13 @@ def only_board_changed(workspace: Workspace, before: str, after: str) -> bool:
     return all(name.startswith(below) for name in _diff_names(git, before, after))
 
 
-def move_branch(workspace: Workspace, expected: str, target: str) -> MoveResult:
-    """Move the branch from `expected` forward to `target`: in the worktree that has it checked out, else only the branch."""
+def move_branch(workspace: Workspace, expected: str, target: str, may_move: Callable[[], bool]) -> MoveResult:
+    """Move the branch from `expected` forward to `target`: in the worktree that has it checked out, else only the branch.
+    `may_move` is asked once the locks are held."""
     with lock_checkout(workspace):
         git = git_of(workspace)
+        if not may_move():
+            return MoveResult(is_done=False, reason="it was stopped before the merge")
         if git.says("rev-parse", "--verify", f"refs/heads/{workspace.onto}^{{commit}}") != expected:
             return MoveResult(is_done=False, is_outdated=True)
         if expected == target:

@@ -17,6 +17,7 @@ from remit.core.settings import Settings
 from remit.runtime.landing import (
     MOVES,
     QUEUE_LOCK,
+    MoveResult,
     RebaseResult,
     checked_out_branch,
     fresh_worktree,
@@ -82,7 +83,9 @@ class _QueuedCandidate:
     candidate: Candidate
     landing: "asyncio.Future[Landing]" = field(repr=False)
     is_moving: bool = False
-    """The branch is being moved to it: it can no longer be cancelled."""
+    """The branch is being moved to it."""
+    is_cancelled: bool = False
+    """The branch is not moved to it, unless git has begun to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +139,7 @@ class MergeQueue:
         try:
             return await asyncio.shield(waiting.landing)
         except asyncio.CancelledError:
+            waiting.is_cancelled = True
             if waiting.is_moving:
                 await asyncio.wait([waiting.landing])
             waiting.landing.cancel()
@@ -296,13 +300,9 @@ class MergeQueue:
         while True:
             for one, rebased in stacked:
                 await off_loop(remember_candidate, one.candidate.workspace, rebased.tip)
-            if any(one.landing.done() for one, _ in stacked):
+            moved = await _move_unless_cancelled([one for one, _ in stacked], workspace, head, stacked[-1][1].tip)
+            if moved is None:
                 return False
-            for one, _ in stacked:
-                one.is_moving = True
-            moved = await finish_despite_cancel(off_loop(move_branch, workspace, head, stacked[-1][1].tip))
-            for one, _ in stacked:
-                one.is_moving = moved.is_done
             if moved.is_done:
                 for one, rebased in stacked:
                     _answer([one], _landed(workspace.onto, rebased, proof, len(stacked)))
@@ -350,6 +350,20 @@ async def merge_work(
         is_done=False, into=onto, conflicts=landing.rebased.conflicts if landing.rebased is not None else (),
         reason=landing.error.message.rstrip("."), code=landing.error.code if is_accepting else CODES[CONFLICT],
     )  # fmt: skip
+
+
+async def _move_unless_cancelled(batch: Sequence[_QueuedCandidate], workspace: Workspace, head: str, tip: str) -> MoveResult | None:
+    """Move the branch; None: one of the batch was cancelled before git began, and the others are to be rebased again."""
+    for one in batch:
+        one.is_moving = not one.landing.done()
+    if not all(one.is_moving for one in batch):
+        return None
+    moved = await finish_despite_cancel(off_loop(move_branch, workspace, head, tip, lambda: not any(one.is_cancelled for one in batch)))
+    for one in batch:
+        one.is_moving = moved.is_done
+        if one.is_cancelled and not moved.is_done:
+            one.landing.cancel()
+    return None if any(one.landing.done() for one in batch) else moved
 
 
 def _answer(waiting: Sequence[_QueuedCandidate], landing: Landing) -> None:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 MERGE_ENDS_SECONDS = 0.2
 """To find out whether a delegation that is stopped was merged."""
+MERGE_STOP_SECONDS = 0.15
+"""A stopped merge is waited for this long, less than the grace of a stop."""
 MERGED_BEFORE = "Its changes were merged into the project before it was stopped."
 AFTER_CRASH_SECONDS = 10.0
 _NAMES_SHOWN = 10
@@ -222,18 +224,26 @@ async def _merge_changes(work: "LocalRun", commit: str, result: Return) -> Merge
     accept = work.delegation.accept if is_queued else ()
     if is_queued and not (accept or settings.workspace.accept):
         return MergeResult(is_done=False, reason='no acceptance command is configured: add [workspace] accept = ["make test"]')
+    merging: asyncio.Future[MergeResult] | None = None
     try:
         if refused := await _refused_writes(work, workspace, commit):
             return not_permitted(refused)
         seconds = max(0.0, work.remaining())
-        outcome = await merge_work(
-            workspace, commit, work.root, settings, accept=accept, is_accepting=is_queued, seconds=seconds, marks=work.marks()
+        merging = asyncio.ensure_future(
+            merge_work(workspace, commit, work.root, settings, accept=accept, is_accepting=is_queued, seconds=seconds, marks=work.marks())
         )
+        outcome = await asyncio.shield(merging)
     except (RemitError, OSError) as error:
         return MergeResult(is_done=False, reason=error.message if isinstance(error, RemitError) else str(error))
     except asyncio.CancelledError:
-        if await off_loop(lambda: landed_as(workspace, seconds=MERGE_ENDS_SECONDS)):
-            work.hold(replace(result, warnings=(*result.warnings, MERGED_BEFORE)))
+        if merging is not None:
+            merging.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+            merging.cancel()
+            await asyncio.wait([merging], timeout=MERGE_STOP_SECONDS)
+            warning = "Its changes were being merged when it was stopped: look at `git log`."
+            if merging.done():
+                warning = MERGED_BEFORE if await off_loop(lambda: landed_as(workspace, seconds=MERGE_ENDS_SECONDS)) else ""
+            work.hold(replace(result, warnings=(*result.warnings, *((warning,) if warning else ()))))
         raise
     for note in outcome.notes:
         work.notice(note)

@@ -297,13 +297,19 @@ def parse_raw_diff(raw: bytes) -> Iterator[ChangedFile]:
 
 
 def _write_diff(git: Git, workspace: Workspace, folder: Path) -> Path:
+    """Written atomically, never over a file of the agent."""
     draft = draft_diff(git, workspace)
     descriptor = open_folder(folder)
     try:
-        os.replace(draft, DIFF, dst_dir_fd=descriptor)
+        for number in range(1, 1000):
+            name = DIFF if number == 1 else f"changes-{number}.diff"
+            with contextlib.suppress(FileExistsError):
+                os.link(draft, name, dst_dir_fd=descriptor)
+                return folder / name
     finally:
         os.close(descriptor)
-    return folder / DIFF
+        draft.unlink()
+    raise Unavailable(f"{folder} contains a thousand diffs.")
 
 
 def draft_diff(git: Git, workspace: Workspace) -> Path:
