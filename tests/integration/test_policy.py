@@ -200,16 +200,17 @@ async def test_policy_file_replaces_the_default_and_is_reloaded(tmp_path: Path) 
     ("content", "words"),
     [
         (f"{PERMIT}\n\nforbid (principal, actoin, resource);".encode(), "line 3"),
-        (None, "there is no such file"),
+        ("elsewhere.cedar", "there is no such file"),
+        ("/dev/zero", "it is not a file"),
     ],
-    ids=["syntax error", "dangling link"],
+    ids=["syntax error", "dangling link", "link to a device"],
 )
-async def test_unreadable_policy_refuses_everything(tmp_path: Path, content: bytes | None, words: str) -> None:
+async def test_unreadable_policy_refuses_everything(tmp_path: Path, content: bytes | str, words: str) -> None:
     """The default policy does not replace an unreadable one."""
     rules = tmp_path / ".remit" / "policy.cedar"
     rules.parent.mkdir()
-    if content is None:
-        rules.symlink_to("elsewhere.cedar")
+    if isinstance(content, str):
+        rules.symlink_to(content)
     else:
         rules.write_bytes(content)
     async with Remit.open(tmp_path, agents=AGENTS) as remit:

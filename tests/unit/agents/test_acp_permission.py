@@ -54,6 +54,8 @@ def test_permission_is_granted_once_if_offered() -> None:
         ("fetch", "Fetch http://127.0.0.1/x", {}, [{"url": "http://127.0.0.1/x"}]),
         ("execute", "`rm x`", {}, [{"command": "rm x"}]),
         ("read", "see https://a.example/", {"path": "a"}, [{"path": "a"}]),
+        ("edit", "Edit", {"edits": [{"file_path": ".env"}], "paths": [".git/x"]}, [{"path": ".git/x"}, {"path": ".env"}]),
+        ("fetch", "Fetch `https://a.example/x`", {"url": 7}, [{"url": "https://a.example/x"}]),
         ("other", "thing", {}, [{}]),
     ],
 )

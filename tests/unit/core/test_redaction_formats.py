@@ -28,6 +28,13 @@ def test_secret_of_a_query_is_redacted_elsewhere_encoded_and_decoded() -> None:
     assert held is not None
 
 
+def test_secret_is_redacted_in_json_in_a_form_and_line_by_line() -> None:
+    held = register_secrets({"password": "Grüße aus B", "private_key": "-----BEGIN X-----\nMIIEvQIBADANBgkqhkiG9w\n-----END X-----"})
+    for text in ('{"a": "Gr\\u00fc\\u00dfe aus B"}', "a=Gr%C3%BC%C3%9Fe+aus+B", "MIIEvQIBADANBgkqhkiG9w"):
+        assert "[redacted]" in redact_text(text), text
+    assert held is not None
+
+
 def test_headers_with_keys_are_redacted() -> None:
     given = {"headers": {"Accept-Language": "en", "Authorization": "Bearer abc", "DD-APPLICATION-KEY": "abcdefgh"}}
     assert redact_parameters(given)["headers"] == {

@@ -116,6 +116,12 @@ def test_rules_that_would_crash_the_parser_are_refused_first(condition: str) -> 
         read_rules(f"permit (principal, action, resource) when {{ {condition} }};")
 
 
+@pytest.mark.parametrize("end", ["\r", "\n", "\r\n"])
+def test_comments_end_where_cedar_ends_them(end: str) -> None:
+    rules = read_rules(f"// c{end}forbid (principal, action, resource); // d;{end}permit (principal, action, resource);\n// the end")
+    assert [rule.body["effect"] for rule in rules] == ["forbid", "permit"]
+
+
 def path(text: str) -> dict[str, Any]:
     return path_facts(text, Path("/project"))
 
